@@ -38,7 +38,7 @@ from benchmarks.peers import flat_gradient, shape
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.objective import Step
-from rlvr_cli.training.packing import TensorRows, own_tokens
+from rlvr_cli.training.packing import TensorRows, policy_tokens
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
@@ -241,7 +241,7 @@ class _DivisorOfTRL(PolicyTrainer):
     def _whole_step(self, rows: TensorRows) -> Step:
         step = super()._whole_step(rows)
         steps = self._rows_of_steps or []
-        tokens = sum(own_tokens(of_step).sum(dtype=torch.float64) for of_step in steps)
+        tokens = sum(policy_tokens(of_step).sum(dtype=torch.float64) for of_step in steps)
         return replace(step, count=torch.as_tensor(tokens) / len(steps))
 
 

@@ -54,13 +54,13 @@ def command(
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.plan import full_plan, speed_of
-    from rlvr_cli.tasks.sets import waits_for_a_folder
+    from rlvr_cli.tasks.sets import needs_folder
 
     sources, taken = config_sources(config), speed_of(speed)
 
     def load_checked(name: str | None) -> Config:
         config = load_config(sources, name, task, model, overrides or [], import_files=True, from_start=True)
-        if not waits_for_a_folder(config.task):
+        if not needs_folder(config.task):
             check_training(config)
         return config
 

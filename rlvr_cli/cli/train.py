@@ -192,7 +192,7 @@ def _has(config: Config, split: Literal["dev", "test"]) -> bool:
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> RunEnd:
     """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
     from rlvr_cli.launch.stopping import StopRequest
-    from rlvr_cli.launch.world import Elsewhere
+    from rlvr_cli.launch.world import PeerFailed
 
     if world.main:
         print_waiting()
@@ -203,7 +203,7 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
         if run is None:
             return training.start_training(config, overwrite=overwrite, console=console, context=context)
         return training.resume_training(run, console=console, rollouts=config.train.rollouts, context=context)
-    except Elsewhere:
+    except PeerFailed:
         # Rank 0 says why.
         raise typer.Exit(1) from None
 
@@ -275,7 +275,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     from rlvr_cli.core.user_code import changed_files
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import newest_unfinished
-    from rlvr_cli.training.extension import check_extension, extended
+    from rlvr_cli.training.extension import check_extension, load_extended
 
     root = Path(load_config([]).run.dir)
     if name == NEWEST:
@@ -285,7 +285,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         run = find_run(name, root)
     if overrides:
         check_extension(run, overrides)
-    loaded = extended(run, overrides)
+    loaded = load_extended(run, overrides)
     moved = moved_from(run)
     for line in (*([moved] if moved else []), *changed_files(run.read_manifest())):
         echo(line, file=sys.stderr)

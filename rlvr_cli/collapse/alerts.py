@@ -1,8 +1,8 @@
 """Alerts on a training, computed from the lines of its metrics.jsonl: a missing signal, a collapse, skipped updates.
 
-A collapse needs a number that moved far from the run's own start and an accuracy that got worse by it, because a policy
-that learns moves too. The present is a window of the last rollouts; the thresholds are explained in docs/collapse.md.
-Everything is a function of the lines, so a resumed run raises the same alerts and a report finds them again. Imports
+A collapse is a metric far from the run's start together with a lower accuracy, because metrics of a policy that learns
+move too. The present is a window of the last rollouts; the thresholds are explained in docs/collapse.md. Alerts are a
+function of the lines, so a resumed run and a report raise the same alerts. Imports
 no torch.
 """
 
@@ -28,26 +28,26 @@ MEANINGS = {
     NO_SIGNAL: "no completion had an advantage",
 }
 PATTERNS = tuple(name for name in MEANINGS if name != NO_SIGNAL)
-# Followed in addition to accuracy.
+# Monitored besides accuracy.
 _COLUMNS = ("length", "entropy", "diversity", "truncated")
-# Rollouts in a row without a signal before an alert: a single one is chance where few prompts are hard.
+# Consecutive rollouts without a signal before an alert; a single one may be chance.
 IDLE_ROLLOUTS = 3
-# An alert that returns within so many rollouts is not reported again.
+# An alert that recurs within this number of rollouts is not reported again.
 PAUSE = 10
-# From this share of cut completions on, the token limit is the reason that none was right.
+# Share of truncated completions from which on the token limit is the reason for zero accuracy.
 MOSTLY_CUT = 0.5
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The numbers of the rules; factors are of the run's own start.
+    """The thresholds of the rules; factors are relative to the run's start.
 
     Attributes:
-        start: first rollouts to compare with. window: last rollouts that are the present, at least, and enough to
-            have ``window_problems`` problems, below which accuracy is too noisy.
+        start: number of first rollouts, the reference. window: minimum number of last rollouts, extended to
+            ``window_problems`` problems, below which accuracy is too noisy.
         accuracy_drop, accuracy_errors: accuracy fell by this share of its best window and by this many standard errors.
-        solved: an accuracy that is no higher than at the start is no harm where it was this high.
-        alike: entropy collapses only where diversity fell to this factor too.
+        solved: accuracy at the start from which on no improvement is required.
+        alike: factor of diversity below which low entropy is a collapse.
     """
 
     start: int = 3
@@ -66,8 +66,8 @@ class Alert:
     """An alert of a run.
 
     Attributes:
-        name: a key of ``MEANINGS``. first: the rollout, from 0, after which its rule held first; last: the last one
-            without a break. lasting: it still holds after the newest rollout. evidence: the numbers that moved.
+        name: a key of ``MEANINGS``. first, last: the rollouts, from 0, between which its rule held without a break.
+            lasting: whether it holds after the newest rollout. evidence: the metrics that moved.
     """
 
     name: str
@@ -78,7 +78,6 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """The name in words."""
         return self.name.replace("_", " ")
 
     def __str__(self) -> str:
@@ -86,13 +85,13 @@ class Alert:
 
 
 def alerts_on(row: Mapping[str, Any]) -> str:
-    """Name the alerts that a line of metrics.jsonl has on, or return an empty text."""
+    """Return the names of the active alerts of a line of metrics.jsonl, or ""."""
     names = (name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name])
     return ", ".join(name.replace("_", " ") for name in names)
 
 
 def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one line for each span of rollouts in which an alert column of metrics.jsonl is on."""
+    """Return one line for each span of rollouts with an active alert column of metrics.jsonl."""
     spans: dict[str, list[list[int]]] = {}
     for row in rows:
         for name in (name for name in row if name.startswith(PREFIX) and row[name]):
@@ -111,7 +110,7 @@ def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 class AlertMonitor:
-    """Follows the lines of metrics.jsonl. Of a rollout the first line counts, but for skipped updates.
+    """Monitors the lines of metrics.jsonl. Only a rollout's first line counts, except for skipped updates.
 
     Args:
         problems: in each rollout (`rollout.prompts`).
@@ -123,7 +122,7 @@ class AlertMonitor:
         self.problems, self.thresholds = problems, thresholds or Thresholds()
         self.window = max(self.thresholds.window, -(-self.thresholds.window_problems // problems))
         self._rows: dict[int, Mapping[str, Any]] = {}
-        # Of each rollout: numbers by their names, None where there is none; accuracy and its standard error.
+        # Of each rollout: numbers by name, or None; accuracy and its standard error.
         self._columns: dict[str, list[float | None]] = {name: [] for name in _COLUMNS}
         self._judged: list[tuple[float, float] | None] = []
         # By rollout: name -> evidence.
@@ -135,7 +134,7 @@ class AlertMonitor:
             self.add(row)
 
     def add(self, row: Mapping[str, Any]) -> list[Alert]:
-        """Take in a line. Returns the alerts that it raises and the ``PAUSE`` rollouts before did not have."""
+        """Add a line; return its alerts that were not active in the ``PAUSE`` rollouts before."""
         rollout = row["rollout"]
         recent = {name for earlier in range(rollout - PAUSE, rollout + 1) for name in self._on.get(earlier, ())}
         if rollout not in self._rows:
@@ -156,12 +155,12 @@ class AlertMonitor:
         return [Alert(name, rollout, rollout, True, text) for name, text in on if name not in recent]
 
     def fields(self, rollout: int, *, collapse: bool = True, signal: bool = True) -> dict[str, int]:
-        """Return the alert columns of every line of ``rollout``: 1 for an alert that is on."""
+        """Return the alert columns of every line of ``rollout``: 1 for an active alert."""
         names = [*(PATTERNS if collapse else ()), *([NO_SIGNAL] if signal and self._samples(rollout) else [])]
         return {f"{PREFIX}{name}": int(name in self._on.get(rollout, {})) for name in names}
 
     def alerts(self) -> list[Alert]:
-        """Return every alert of the run by its beginning; one that returns within ``PAUSE`` rollouts is the same."""
+        """Return every alert of the run by its beginning; recurrences within ``PAUSE`` rollouts are merged."""
         spans: dict[str, list[Alert]] = {}
         newest = max(self._rows, default=0)
         for rollout, on in sorted(self._on.items()):
@@ -178,7 +177,7 @@ class AlertMonitor:
         )
 
     def no_signal_summary(self) -> str | None:
-        """Summarise a run that had rollouts without a signal; None where no alert was raised."""
+        """Summarise the rollouts without a signal; None without an alert."""
         if not any(NO_SIGNAL in on for on in self._on.values()):
             return None
         idle = [row for rollout, row in self._rows.items() if self._idle(rollout)]
@@ -220,7 +219,7 @@ class AlertMonitor:
             yield "length_explosion", f"{length[1]}, {fall or f'{cut:.0%} cut at the token limit'}"
 
     def _factor(self, name: str) -> tuple[float, str] | None:
-        """Return the present median of a column over that of the start, and both in words."""
+        """Return the ratio of a column's medians, present over start, and both in words."""
         values = self._columns[name]
         before, after = _median(values[: self.thresholds.start]), _median(values[-self.window :])
         if not before or after is None:
@@ -228,7 +227,7 @@ class AlertMonitor:
         return after / before, f"{name} {after:.3g} from {before:.3g} at the start"
 
     def _accuracy_drop(self, now: tuple[float, float] | None) -> str:
-        """Return accuracy's fall from its best earlier window, in words; empty where it is small or may be noise."""
+        """Return accuracy's drop from its best earlier window, in words; "" if small or not significant."""
         best = self._best
         if now is None or best is None:
             return ""
@@ -237,16 +236,16 @@ class AlertMonitor:
         return f"accuracy {now[0]:.1%} from {best[0]:.1%} at best" if best[0] - now[0] > least else ""
 
     def _nothing_gained(self, now: tuple[float, float] | None) -> str:
-        """Return an accuracy that is no higher than at the start, in words; empty where it is, or was high there."""
+        """Return an accuracy that is no higher than at the start, in words; "" if it rose or was high there."""
         start = _mean(self._judged[: self.thresholds.start])
         if start is None or now is None or now[0] > start[0] or start[0] >= self.thresholds.solved:
             return ""
         return f"accuracy {now[0]:.1%} from {start[0]:.1%} at the start"
 
     def _accuracy(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
-        """Return the accuracy of the completions that could be judged and its standard error over problems.
+        """Return the accuracy of the scorable completions and its standard error over problems.
 
-        A line without a standard error has the largest that its share allows, sqrt(p (1 - p) / problems).
+        Without a recorded standard error, the upper bound sqrt(p (1 - p) / problems).
         """
         judged = 1 - (number(row.get("unscorable")) or 0.0)
         share, error = number(row.get("accuracy")), number(row.get("accuracy/se"))
@@ -257,24 +256,23 @@ class AlertMonitor:
 
 
 def _mean(judged: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
-    """Return the mean accuracy of rollouts and its standard error."""
-    known = [score for score in judged if score is not None]
-    if not known:
+    available = [score for score in judged if score is not None]
+    if not available:
         return None
-    values, errors = zip(*known, strict=True)
-    return fmean(values), math.hypot(*errors) / len(known)
+    values, errors = zip(*available, strict=True)
+    return fmean(values), math.hypot(*errors) / len(available)
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    available = [value for value in values if value is not None]
+    return median(available) if available else None
 
 
 def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return why no completion of these rollouts had an advantage, and what helps.
+    """Return why no completion of these rollouts had an advantage, and a remedy.
 
-    A completion that differs from the others of its problem has an advantage, so the rewards of each problem were equal
-    (or, where a method learns from right or from wrong completions alone, there were none).
+    The rewards of each problem were equal (or, for a method that trains on right or on wrong completions only, there
+    were none).
     """
 
     def mean(name: str) -> float | None:
@@ -289,7 +287,7 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if mean("unscorable") == 1.0:
         return (
             f"no completion could be scored{mostly}",
-            "rollouts/ in the run's folder holds each response and why the reward gave no number.",
+            "rollouts/ in the run's folder holds each response and the reason for its missing reward.",
         )
     if accuracy == 1.0:
         return f"all completions were right ({paid})", "Nothing is left to learn here: take harder problems."

@@ -1,1 +1,1 @@
-"""The configuration of a run: schema, loading with layers and origins, errors. Imports no torch."""
+"""The configuration of a run: schema, layered loading with origins, errors. Imports no torch."""

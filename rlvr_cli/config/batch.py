@@ -1,4 +1,4 @@
-"""The arithmetic of batches and steps: how a rollout is split into optimizer steps."""
+"""The arithmetic of batches and optimizer steps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class BatchArithmetic:
     """Sizes that follow from a configuration.
 
     Attributes:
-        completions: completions of one rollout batch, prompts x group_size.
-        step_batch: completions of one optimizer step.
-        processes: how many share each optimizer step: step_batch = micro_batch x micro_batches x processes.
-        share: completions of an optimizer step in each process.
-        micro_batch: completions of one forward pass, if all are as long as the longest.
-        micro_batches: forward passes of one optimizer step in each process if all completions are as long as the
+        completions: of one rollout batch, prompts x group_size.
+        step_batch: completions per optimizer step.
+        processes: sharing each optimizer step: step_batch = micro_batch x micro_batches x processes.
+        share: completions of an optimizer step per process.
+        micro_batch: completions per forward pass, if all are as long as the longest.
+        micro_batches: forward passes per optimizer step and process if all completions are as long as the
             longest; where lengths differ there may be fewer or more.
-        passes: passes over the rollout batch that the method makes of one epoch (2 in Lopti).
-        steps_per_rollout: optimizer steps made from one rollout batch, over all passes and epochs.
-        steps_total: optimizer steps of the whole training.
+        passes: of the method over the rollout batch in one epoch (2 in Lopti).
+        steps_per_rollout: optimizer steps per rollout batch, over all passes and epochs.
+        steps_total: optimizer steps of the training.
     """
 
     completions: int
@@ -42,7 +42,7 @@ class BatchArithmetic:
     def of(
         cls, rollout: RolloutConfig, update: UpdateConfig, launch: LaunchConfig, *, passes: int, rollouts: int
     ) -> BatchArithmetic:
-        """Compute them from sections whose sizes divide; ``rollouts`` is the training budget."""
+        """Compute the sizes from valid sections; ``rollouts``: the training budget."""
         completions = rollout.prompts * rollout.group_size
         step_batch = completions // update.mini_batches
         share = step_batch // launch.processes
@@ -62,12 +62,12 @@ class BatchArithmetic:
 
 
 def largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of `number` that is at most `limit`."""
+    """Return the largest divisor of `number` up to `limit`."""
     return next(size for size in range(min(number, limit), 0, -1) if number % size == 0)
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:
-    """Return the divisors of `number` next to `wanted`, at most one on each side."""
+    """Return the nearest divisors of `number` below and above `wanted`."""
     small = [size for size in range(1, int(number**0.5) + 1) if number % size == 0]
     divisors = sorted({*small, *(number // size for size in small)})
     below = [size for size in divisors if size <= wanted][-1:]
@@ -76,6 +76,6 @@ def nearest_divisors(number: int, wanted: int) -> list[int]:
 
 
 def nearest_multiples(step: int, wanted: int) -> list[int]:
-    """Return the positive multiples of `step` next to `wanted`, at most one on each side."""
+    """Return the nearest positive multiples of `step` below and above `wanted`."""
     below = wanted // step * step
     return [value for value in (below, below + step) if value > 0]

@@ -1,4 +1,4 @@
-"""Rules between several keys, with the nearest valid values, and warnings about settings that spoil a training."""
+"""Cross-field rules, with the nearest valid values, and warnings about harmful settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ENGINE = "rollout.engine"
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Every contradiction between valid values of different keys, and every setting that changes nothing.
+    """Return the conflicts between valid values of different keys, and the settings without effect.
 
     Args:
-        set_by_user: whether the user set the key at a path; a value that a preset left over is not reported.
+        set_by_user: whether the user set the key at a path; values of presets are not reported.
     """
     return [
         *(problem for check in _CHECKS for problem in check(config)),
@@ -35,10 +35,10 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 
 
 def check_training(config: Config) -> None:
-    """Refuse a training that would find no problems, it or the evaluations on its way, or whose method is broken.
+    """Check that a training and its evaluations have problems, and that its method works.
 
-    Looks whether data are there without reading them; a task of the user's reads rows. The parts of a method of user
-    files are tried on made-up tokens. Raises UserError.
+    Checks that data exist without reading them, except for a user's task. Components of user files are tried on
+    synthetic tokens. Raises UserError.
     """
     check_user_parts(config.method)
     if config.method.needs_problems:
@@ -166,7 +166,7 @@ def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
 
 
 def _groups_of_one(config: Config) -> Iterable[Contradiction]:
-    """Verl keeps the raw reward in a group of one, which would be another method under the same name."""
+    """Refuse groups of one, in which verl keeps the raw reward: another method under the same name."""
     rollout, policy = config.rollout, config.method.policy
     if rollout.group_size > 1 or policy is None:
         return
@@ -186,7 +186,7 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
 
 
 def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
-    """Likelihood methods train by the verdict, so a reward that is not of the verifier would not be read."""
+    """Refuse other rewards than the verifier's for likelihood methods, which train by the verdict."""
     method = config.method.policy
     if method is None:
         return
@@ -220,7 +220,6 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
 
 
 def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
-    """Return what vLLM cannot sample, or not in this launch."""
     rollout, processes = config.rollout, config.launch.processes
     if not rollout.uses_vllm:
         return
@@ -253,7 +252,7 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
 
 
 def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Keys of `rollout.vllm` that a person set and that nothing reads."""
+    """Yield the keys of `rollout.vllm` that the user set and that have no effect."""
     for name in VllmConfig.model_fields:
         value = getattr(config.rollout.vllm, name)
         path = ("rollout", "vllm", name)
@@ -284,12 +283,12 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
 
 
 def cautions(config: Config) -> list[str]:
-    """Return warnings on what is allowed but spoils a training, for `rlvr plan` and the start of a training."""
+    """Return warnings about allowed but harmful settings, for `rlvr plan` and the start of a training."""
     return [*_lost_steps(config), *_biased_samples(config)]
 
 
 def _lost_steps(config: Config) -> list[str]:
-    """DeepSpeed keeps a float32 copy of the weights, and adapters are float32 in any case."""
+    """Warn of bfloat16 weights; DeepSpeed keeps a float32 copy, and adapters are float32."""
     if config.model.dtype != "bfloat16" or config.model.adapter.kind != "none" or config.launch.deepspeed is not None:
         return []
     return [

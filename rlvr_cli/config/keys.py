@@ -77,7 +77,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
-# Of other programs' keys, the values that are another key's or method's here; "" = nothing's.
+# Values of other programs' keys -> the key or method here; "" = no equivalent.
 _OTHER_VALUES = {
     "loss_type": {
         "grpo": "method.aggregation=sequence_mean",
@@ -143,11 +143,11 @@ KEYS = Schema(
 
 
 def option_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
-    """Return what an option stands for, as an override: so it has the key's type, bounds and messages.
+    """Return the override of an option, which then has the key's type, bounds and messages.
 
     Args:
-        option: its name, `--pass-at`. values: what was given to it, once or several times.
-        problem: what speaks against it on this command line.
+        option: its name, `--pass-at`. values: its arguments.
+        problem: why it is invalid on this command line.
     """
     *section, name = key.split(".")
     kinds: list[Any] = [
@@ -155,7 +155,7 @@ def option_override(option: str, key: str, values: Sequence[str], problem: str =
     ]
     is_list = any(get_origin(kind) is tuple for kind in kinds)
     text = any(takes_text(get_args(kind)[0] if get_origin(kind) is tuple else kind) for kind in kinds)
-    # The parts of a list are separated by commas; a path may have commas.
+    # Split lists on commas, except lists of text, since paths may contain commas.
     items = [item.strip() for value in values for item in value.split(",")] if is_list and not text else values
     written = [item if not text and _NUMBER.fullmatch(item) else json.dumps(item, ensure_ascii=False) for item in items]
     typed = " ".join(f"{option} {value}" for value in values)

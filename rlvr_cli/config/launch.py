@@ -1,4 +1,4 @@
-"""The sections `launch` and `slurm`: how many processes train, what starts them, what a job asks of a cluster."""
+"""The sections `launch` and `slurm`: processes, sharding, and the resources of a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIME = re.compile(
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _NO_LIMIT = ("UNLIMITED", "INFINITE")
 
-# Options of sbatch that a key of this section, or the run itself, sets: one of two values would be ignored.
+# Options of sbatch that a key of this section, or the run, sets.
 OPTIONS_OF_KEYS = {
     "partition": "slurm.partition",
     "account": "slurm.account",
@@ -35,7 +35,7 @@ OPTIONS_OF_THE_RUN = (
 
 
 def seconds_of(time: str) -> int | None:
-    """A time limit as sbatch writes it, in seconds; None for no limit.
+    """Convert a time limit of sbatch to seconds; None for no limit.
 
     Minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises ValueError for anything else (`man sbatch`, --time).
     """
@@ -78,7 +78,6 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """A bare number of minutes or megabytes, as sbatch takes it."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -1,8 +1,8 @@
-"""Loads a configuration: layers over one another, later ones winning, and every problem reported at once.
+"""Load a configuration from layers, later ones winning, and report every problem at once.
 
 Layers, from the lowest: schema defaults, presets of the chosen model, task and method (the base method, then its
-modifiers), the environment (RLVR_DATA_DIR, where it has a say), `--config` files from left to right, each over the
-files that it includes, `--method` / `--task` / `--model`, dotted overrides.
+modifiers), the environment (RLVR_DATA_DIR), `--config` files from left to right, each over the files that it includes,
+`--method` / `--task` / `--model`, dotted overrides.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ ABOUT_THE_MODEL = ("hub", "architecture", "tasks")
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration and where its values came from."""
+    """A configuration with the origins of its values."""
 
     config: Config
     merged: Merged
 
     def origin(self, *path: str) -> str:
-        """Return where a key was set, as `origin("method", "policy_loss", "n")`; `default` where nothing set it."""
+        """Return the origin of a key, as `origin("method", "policy_loss", "n")`; by default `default`."""
         return str(self.merged.origin(path) or "default")
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A trial of a sweep file, given in place of a configuration file as `FILE:ROW`.
+    """A row of a sweep file as a configuration file, `FILE:ROW`.
 
     Attributes:
-        layers: its own values, over those of ``files``.
+        layers: its values, over those of ``files``.
     """
 
     files: tuple[Path, ...]
@@ -72,17 +72,16 @@ def load_config(
     of_task: bool = True,
     from_start: bool = False,
 ) -> Config:
-    """The configuration of a run.
+    """Load the configuration of a run.
 
     Args:
-        from_start: whether relative paths in a run's own configuration are looked for in the folder where the run was
-            started. Else they are as they are written, by which runs are compared.
-        import_files: whether files of Python that it names are imported, as commands that train, sample or judge do.
-            Otherwise such a task and method have keys as they stand, and no problems, prompts, verdicts or gradients.
-        of_task: whether a model's name stands for the preset that it has for the task, as `lab` for `lab-countdown`.
+        from_start: whether relative paths in a run's configuration are resolved from the folder where the run was
+            started. Otherwise they stay as written, for comparing runs.
+        import_files: whether to import user files, as commands that train, sample or judge do. Otherwise such a task
+            and method have unchecked keys, and no problems, prompts, verdicts or gradients.
+        of_task: whether a model's name selects its preset for the task, as `lab` for `lab-countdown`.
     Raises:
-        ConfigError: a UserError with every problem found, each with the file and line, option or override that set
-            the value.
+        ConfigError: a UserError with every problem, each with the file and line, option or override of the value.
     """
     return load(config_files, method, task, model, overrides, import_files, of_task, from_start).config
 
@@ -97,7 +96,7 @@ def load(
     of_task: bool = True,
     from_start: bool = False,
 ) -> LoadedConfig:
-    """`load_config`, with the origin of each value."""
+    """Load as `load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
     written: dict[str, str] = {}
     paths = written if from_start else None
@@ -124,23 +123,23 @@ def load(
 
 
 def _no_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Check nothing: the meaning of a file's keys is unknown until it is imported."""
+    """Check nothing, since a user file's keys are unknown until it is imported."""
     return []
 
 
 def dump_yaml(config: Config) -> str:
-    """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
+    """Return the resolved configuration as YAML, which `load_config` reads back to an equal one."""
     return dump(as_plain(config))
 
 
 def as_plain(config: Config) -> dict[str, Any]:
-    """The configuration as nested dicts and lists."""
+    """Return the configuration as nested dicts and lists."""
     plain: dict[str, Any] = _lists(config.model_dump())
     return plain
 
 
 def leaves(config: Config) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every key as its path and its plain value, in the order of the schema; files without their folders."""
+    """Yield the path and plain value of every key, in the order of the schema; files without their folders."""
     yield from _leaves(as_plain(config), config, ())
 
 
@@ -160,7 +159,7 @@ def _lists(value: Any) -> Any:
 
 
 def preset_names(section: str) -> list[str]:
-    """The presets that ship for `model` or `task`; the base methods for `method`."""
+    """Return the names of the presets of `model` or `task`, or the base methods for `method`."""
     if section == "method":
         return list(BASES)
     return sorted(path.stem for path in (PRESETS / PRESET_FOLDERS[section]).glob("*.yaml"))
@@ -168,23 +167,23 @@ def preset_names(section: str) -> list[str]:
 
 @cache
 def preset_document(folder: str, name: str) -> YamlDocument:
-    """The parsed file of a preset, with the line of each key."""
+    """Parse the file of a preset, with the line of each key."""
     return parse(read_text(preset_path(folder, name)))
 
 
 def preset_path(folder: str, name: str) -> Path:
-    """The file of a preset."""
+    """Return the file of a preset."""
     return PRESETS / folder / f"{name}.yaml"
 
 
 def preset_of_task(model: str, task: str) -> str:
-    """The preset that a model's name stands for with a task: `lab-countdown` is what `lab` is with Countdown."""
+    """Return a model's preset for a task: `lab-countdown` for `lab` with Countdown."""
     own = f"{model}-{task}"
     return own if own in preset_names("model") else model
 
 
 def preset_task(model: str) -> str | None:
-    """The task that a model's preset is for; None where it is for any."""
+    """Return the task of a model's preset, or None."""
     name: str | None = None
     if model in preset_names("model"):
         name = preset_document("models", model).data.get("task", {}).get("name")
@@ -192,7 +191,7 @@ def preset_task(model: str) -> str | None:
 
 
 def _take_preset_of_task(merged: Merged) -> None:
-    """Name the model by the preset that it stands for, so that a run says which it trained."""
+    """Replace the model's name by its preset for the task, so that a run records it."""
     name = _chosen_name(merged.data, "model")
     own = preset_of_task(name, _chosen_name(merged.data, "task"))
     if own != name:
@@ -210,11 +209,11 @@ def _merge(schema: Schema, layers: Iterable[Layer], presets: tuple[Layer, ...] =
 def _file_layers(
     entry: Path | SweepRow, problems: list[tuple[str, str]], imports: Imports, written: dict[str, str] | None = None
 ) -> Iterator[Layer]:
-    """A file over what it includes; a row's own values over its files.
+    """Yield a file's layers over its includes, or a row's over its files.
 
     Args:
-        written: gets, by the path that is meant, the relative path of a run that was started in another folder;
-            None = paths stay as they are written.
+        written: collects resolved path -> relative path for a run that was started in another folder; None = keep paths
+            as written.
     """
     for file in entry.files if isinstance(entry, SweepRow) else (entry,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
@@ -225,12 +224,12 @@ def _file_layers(
         yield from map(imports.layer, entry.layers)
 
 
-# Keys that may hold the path of a file or folder. Files of Python are in a run's folder `code`.
+# Keys that may hold a path. User files are in a run's folder `code`.
 _PATHS = (*(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")), ("launch", "deepspeed"))
 
 
 def _from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
-    """The values of a run's configuration, relative paths being those of the folder where the run was started."""
+    """Resolve the relative paths of a run's configuration from the folder where it was started."""
     start = _start_folder(path, values)
     if start is None or not start.is_dir():
         return values
@@ -243,20 +242,20 @@ def _from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> 
 
 
 def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
-    """Return where the run of a configuration was started; None where that is here, or it is no run's."""
+    """Return the folder where the configuration's run was started; None if it is the current one, or without a run."""
     run = RunDir(path.parent)
     start, section = run.started_in(), values.get("run")
     if start is None or start == Path.cwd():
         return None
     folder = section.get("dir") if isinstance(section, dict) else None
     below = Path(folder if isinstance(folder, str) else os.sep, run.name)
-    # A project that was moved or copied as a whole has its files here.
+    # A project moved or copied as a whole has its files in the current folder.
     moved_together = not below.is_absolute() and ".." not in below.parts and below.is_dir() and below.samefile(run.path)
     return None if moved_together else start
 
 
 def moved_from(run: RunDir) -> str | None:
-    """One line where the folder in which the run was started is gone, and files that it names with it; else None."""
+    """Return a warning if the folder where the run was started is gone with files that it names; else None."""
     values = parse(read_text(run.config_path)).data
     start = _start_folder(run.config_path, values)
     if start is None or start.is_dir():
@@ -266,13 +265,13 @@ def moved_from(run: RunDir) -> str | None:
     if not lacking:
         return None
     return (
-        f"{run.path}: was started in {start}, which is not there any more; {', '.join(lacking)} of its configuration "
-        "is looked for in this folder. Go to the folder that has it, and name the run by its path."
+        f"{run.path}: was started in {start}, which no longer exists; {', '.join(lacking)} of its configuration "
+        "is searched in this folder. Go to the folder that has it, and name the run by its path."
     )
 
 
 def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """The section, the key and the value of each relative path that is no name of something else."""
+    """Yield section, key and value of each relative path that is not another name."""
     for *sections, key in _PATHS:
         section: Any = values
         for inner in sections:
@@ -287,9 +286,9 @@ def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any],
 
 
 def schema_of_files(files: Iterable[Path], methods: Iterable[str] = (), *, import_files: bool = True) -> Schema:
-    """The schema with the keys of the user files that configuration files and methods name.
+    """Return the schema with the keys of the user files that configuration files and methods name.
 
-    `load` reports everything else. Raises UserError for a file that has no task or method.
+    `load` reports other problems. Raises UserError for a file without a task or method.
     """
     imports = Imports(allowed=import_files)
     for file in files:
@@ -315,11 +314,11 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
 
 
 def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
-    """Lays the folder of data sets where one is named and nothing says in which folder, not even `data_dir: null`.
+    """Set the folder of a named data set unless a layer sets one, or `data_dir: null`.
 
-    That is RLVR_DATA_DIR, or where public sets are fetched to if the set is there. So a run records the folder that it
-    used, and a run that names no data set records none. The null in such a run's file says nothing of a data set that
-    is named above it: by a later file, an option or an override.
+    That is RLVR_DATA_DIR, or the folder of fetched public sets if it has the set, so that a run records the folder that
+    it used. The null in the file of a run without a named data set does not apply to a data set that a higher layer
+    names: a later file, an option or an override.
     """
     values = merged.data.get("task")
     task = values if isinstance(values, dict) else {}
@@ -333,7 +332,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     if not folder:
         return
     if merged.set_by_user(("task", "data_dir")):
-        # A data set that nothing names is named below everything.
+        # The layer of an unnamed data set is below all others.
         layers = [merged.layers.get(("task", key)) for key in ("data_dir", "data")]
         set_height, named = (-1 if layer is None else _height(layer, files) for layer in layers)
         if task["data_dir"] is not None or set_height >= named:
@@ -342,7 +341,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
 
 
 def _height(layer: Layer, files: Sequence[Layer]) -> int:
-    """The place of a file among ``files``; options and overrides are above them all."""
+    """Return the index of a layer among ``files``; options and overrides are above all files."""
     return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
@@ -370,15 +369,15 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
             path = str(files[-1]).partition("@")[0]
             hint = f"The configuration's method is of a file: name it `{path}`, or with a modifier `{path}+lopti`"
             raise UserError(f"method.name: {error}. {hint}.") from None
-        # The name is reported; what was set with it is judged as part of the method that was most likely meant.
+        # The name is reported; the other keys are checked against the nearest method.
         method = parse_method_name(nearest_method(name, tables) or _default_name("method"), tables)
     yield from _method_layers(method, task, tables)
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The values of a preset without those for another task.
+    """Return a preset's values without those for another task.
 
-    Nor are `hub`, `architecture` (what a model is) and `tasks` (values for each of several tasks) configuration.
+    Also without `hub`, `architecture` and `tasks` (values per task), which are not configuration.
     """
     values = {section: inner for section, inner in values.items() if section not in ABOUT_THE_MODEL}
     own = values.get("task", {})
@@ -394,7 +393,7 @@ def _method_layers(method: MethodName, task: str, tables: MethodTables) -> Itera
 
 
 def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section: str) -> Layer:
-    """The values that stand at `prefix` of `document`, as keys of `section`."""
+    """Return the values at `prefix` of `document` as a layer of `section`."""
     values = document.data
     for key in prefix:
         values = values[key]
@@ -415,7 +414,7 @@ def _said_name(chosen: dict[Any, Any], section: str) -> str | None:
 
 
 def _chosen_task(chosen: dict[Any, Any]) -> str:
-    """The task that is named, or else the one that the model's preset is for."""
+    """Return the named task, or the model preset's."""
     return _said_name(chosen, "task") or preset_task(_chosen_name(chosen, "model")) or _default_name("task")
 
 
@@ -430,15 +429,15 @@ RULES = ("paper", "strict")
 def choose_task(
     name: str, overrides: Sequence[str] = (), rule: str | None = None, model: str | None = None, generated: bool = False
 ) -> Task:
-    """The configuration of task ``name`` with ``overrides`` (`task.key=value`).
+    """Load task ``name`` with ``overrides`` (`task.key=value`).
 
     Args:
-        generated: the generated problems, unless the overrides name data or their folder.
-        rule: paper or strict; None leaves what the overrides and the defaults say. `paper` of Knights & Knaves is the
-            Logic-RL paper's score.
-        model: whose preset has a say, where it is one; None = the task is meant as any model is given it.
+        generated: use the generated problems, unless the overrides name data or their folder.
+        rule: paper or strict; None = that of the overrides and defaults. `paper` of Knights & Knaves is the Logic-RL
+            paper's score.
+        model: a model whose preset is a layer; None = no preset.
     Raises:
-        UserError: an unknown task, rule, key or value, or a folder of data without a name to look for in it.
+        UserError: an unknown task, rule, key or value, or a folder of data without a data set's name.
     """
     foreign = [text for text in overrides if not text.startswith("task.") or text.startswith("task.name=")]
     if foreign:

@@ -58,8 +58,8 @@ class ModelConfig(Section):
     """The model to train or to evaluate."""
 
     chooser: ClassVar[str] = "name"
-    # The other keys say how a model is loaded and trained, whichever it is.
-    of_the_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
+    # The other keys apply to any model.
+    reset_with_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
 
     name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
     revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")

@@ -18,12 +18,12 @@ Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class ScaleFrom(BaseModel):
-    """A rate that was found good for a model of another size.
+    """A learning rate tuned for a model of another size.
 
     Attributes:
-        lr: that rate.
-        parameters: that model's number of parameters.
-        this_model: the number that stands for the model trained; None = its parameters, counted.
+        lr: the rate.
+        parameters: number of parameters of that model.
+        this_model: the trained model's nominal number of parameters; None = counted.
     """
 
     model_config = _STRICT
@@ -33,17 +33,17 @@ class ScaleFrom(BaseModel):
     this_model: Parameters | None = None
 
     def rate(self, parameters: float) -> float:
-        """lr sqrt(N0 / N) for a model of ``parameters`` = N (DGPO, arXiv:2603.14389, equation 45).
+        """Return lr sqrt(N0 / N) for a model of ``parameters`` = N (DGPO, arXiv:2603.14389, equation 45).
 
-        The paper's own numbers, 4.63e-7 and 3.27e-7, follow from its models' names, 1.5, 7 and 14 billion, and not
-        from their numbers of parameters (1.777, 7.616 and 14.770 billion); ``this_model`` gives such a name.
+        The paper's numbers, 4.63e-7 and 3.27e-7, follow from the nominal sizes, 1.5, 7 and 14 billion, not from the
+        numbers of parameters (1.777, 7.616 and 14.770 billion); ``this_model`` sets a nominal size.
         """
         size = parameters if self.this_model is None else self.this_model
         return float(self.lr * (self.parameters / size) ** 0.5)
 
 
 class ScaledRate(BaseModel):
-    """The one key of a learning rate that is a rule and no number. One value for the rest of the configuration."""
+    """A learning rate given by a rule; a single value for the rest of the configuration."""
 
     model_config = ConfigDict(
         **_STRICT, title="a mapping {scale_from: {lr: a number, parameters: a number, this_model: a number}}"
@@ -78,14 +78,14 @@ class OptimizerConfig(Section):
 class LearningRate:
     """The learning rate of each optimizer step of a training: ``peak * factor(step)``.
 
-    Every reader has it from ``Config.learning_rate``; a value head multiplies it by ``method.critic.lr_ratio``.
+    From ``Config.learning_rate``; a value head multiplies it by ``method.critic.lr_ratio``.
     """
 
     optimizer: OptimizerConfig
     batch: BatchArithmetic
 
     def peak(self, parameters: Callable[[], int]) -> float:
-        """Return the largest rate; ``parameters``, the model's number of them, is called where ``lr`` is a rule."""
+        """Return the peak rate; ``parameters`` returns the model's number of them, for a rule."""
         lr = self.optimizer.lr
         if not isinstance(lr, ScaledRate):
             return lr
@@ -93,10 +93,10 @@ class LearningRate:
         return lr.scale_from.rate(named if named is not None else parameters())
 
     def factor(self, step: int) -> float:
-        """Return the rate of optimizer step ``step`` (from 0) as a share of the peak.
+        """Return the rate of optimizer step ``step`` (from 0) relative to the peak.
 
-        Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
-        ``final_lr_ratio`` one step after the last.
+        Linear from 0 over ``warmup_rollouts``, then constant, or with linear or cosine decay to ``final_lr_ratio`` one
+        step after the last.
         """
         optimizer, batch = self.optimizer, self.batch
         warmup = optimizer.warmup_rollouts * batch.steps_per_rollout

@@ -1,4 +1,4 @@
-"""The `rollout` section: how completions are sampled for training, and by what."""
+"""The `rollout` section: sampling of completions for training."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rlvr_cli.core.section import Count, CountOrZero, Section, Text
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-# Share of a GPU's memory that vLLM takes next to a trainer, and the largest weight of a token that it sampled: TRL's
-# default, and the cap of Yao et al. and verl.
+# vLLM's share of a GPU's memory next to a trainer (TRL's default), and the cap of its tokens' importance weights (Yao
+# et al. and verl).
 COLOCATE_MEMORY, VLLM_TIS_CAP = 0.3, 2.0
 
 
@@ -78,12 +78,12 @@ class RolloutConfig(Section):
 
     @property
     def uses_vllm(self) -> bool:
-        """Return whether vLLM samples the training's completions."""
+        """True if vLLM samples the training's completions."""
         return self.engine in ("vllm_colocate", "vllm_server")
 
     @property
     def largest_weight(self) -> float | None:
-        """Return the cap that ``tis_cap`` stands for; None = no weights."""
+        """The cap of importance weights, with ``tis_cap: auto`` resolved; None = no weights."""
         if self.tis_cap == "auto":
             return VLLM_TIS_CAP if self.uses_vllm else None
         return self.tis_cap

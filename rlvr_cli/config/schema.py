@@ -21,18 +21,18 @@ from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
 def _under_home(value: str) -> str:
-    """``~/runs`` as a path of this machine: no shell expands it in ``run.dir=~/runs`` or in a file."""
+    """Expand ``~/runs``, as no shell does in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
 
 
 def _without_secrets(value: str) -> str:
-    """An address that holds nothing that a run must not store; whether it is one shows when it is used."""
+    """Refuse an address with secrets, which a run would store; its validity is checked at use."""
     try:
         address = urlsplit(value)
     except ValueError:
         return value
     if "@" in value or address.query or address.fragment:
-        # Not repeated in the message: it may hold the key.
+        # The message does not repeat it, as it may hold the key.
         raise ValueError(
             "holds a user name, a password or a query. It would be stored with the results; give the plain address, "
             "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
@@ -185,7 +185,7 @@ class TrackConfig(Section):
     )
 
 
-# Every task has its place in the section `task` by being defined.
+# Defining a task registers it in the section `task`.
 define_all("rlvr_cli.tasks")
 
 
@@ -208,11 +208,10 @@ class Config(Section):
 
     @property
     def batch(self) -> BatchArithmetic:
-        """The sizes of batches and numbers of steps; a configuration that was loaded has sizes that divide."""
+        """The sizes of batches and numbers of steps; a loaded configuration has divisible sizes."""
         passes = len(self.method.passes.names)
         return BatchArithmetic.of(self.rollout, self.update, self.launch, passes=passes, rollouts=self.train.rollouts)
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The learning rate of each optimizer step."""
         return LearningRate(self.optimizer, self.batch)

@@ -1,4 +1,4 @@
-"""The section `update`: how a rollout batch becomes optimizer steps."""
+"""The section `update`: the optimizer steps of a rollout batch."""
 
 from __future__ import annotations
 

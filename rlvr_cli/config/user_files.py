@@ -1,7 +1,7 @@
-"""Files of Python that a configuration names: the tasks, methods and rewards of the user's.
+"""User files of a configuration: tasks, methods and rewards.
 
-A load of a configuration that may import them (of commands that train, sample or judge) replaces a file by its name and
-its reference, and knows its classes: :func:`config_type`. Any other load leaves such a section as it stands, unchecked.
+A load that may import them (of commands that train, sample or judge) replaces a file by its name and reference, and
+adds its classes to the schema. Any other load leaves such a section unchecked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REFERENCES = ("task.file", "task.reward", "method.files")
 
 
 def user_files(config: Config) -> list[UserFile]:
-    """Read the files without which the configuration would not be what it is, each once."""
+    """Read the configuration's user files, each once."""
     references = [*getattr(config.method, "files", ()), *filter(None, [getattr(config.task, "file", None)])]
     files = [find_user_file(reference) for reference in references]
     files += [reward_file(reward) for reward in config.task.reward] if isinstance(config.task, Own) else []
@@ -44,7 +44,7 @@ def user_files(config: Config) -> list[UserFile]:
 
 
 def identifying(key: str, value: Any) -> Any:
-    """Return the value of a key without the folders of files, which identify nothing."""
+    """Return the value of a key without the folders of files, for comparisons."""
     if key not in _REFERENCES:
         return value
     return [without_folder(reference) for reference in value] if isinstance(value, list) else without_folder(value)
@@ -52,18 +52,18 @@ def identifying(key: str, value: Any) -> Any:
 
 @cache
 def _imported(load: Callable[[UserFile], T], file: UserFile) -> T:
-    """Import a file, after a process of its own has: a file may end its process, hang or fill it. Raises UserError."""
+    """Import a file after a trial in a separate process, which it may end, hang or fill. Raises UserError."""
     try_files(f"{load.__module__}:{load.__name__}", [file])
     return load(file)
 
 
 @dataclass
 class Imports:
-    """The user files that the layers of one load name.
+    """The user files of one load's layers.
 
     Attributes:
-        allowed: whether files are imported. tasks, methods: of files, by name, a later file in place of an earlier one.
-        recorded: the section ``method`` where its files are not imported. recorded_name: the last name of a method.
+        allowed: whether files are imported. tasks, methods: of files, by name; a later file replaces an earlier one.
+        recorded: the section ``method`` if its files are not imported. recorded_name: the last name of a method.
     """
 
     allowed: bool
@@ -73,9 +73,9 @@ class Imports:
     recorded_name: str = ""
 
     def layer(self, layer: Layer, folder: Path | None = None) -> Layer:
-        """Return the layer with names and references in place of files, which are relative to ``folder``.
+        """Return the layer with names and references in place of files, whose paths are relative to ``folder``.
 
-        Raises UserError for a file that is none, or fails when it is imported.
+        Raises UserError for an invalid file, or one that fails at import.
         """
         for section, change in (("task", self._task), ("method", self._method)):
             written = layer.data.get(section)
@@ -128,25 +128,25 @@ class Imports:
             return values
         names = [
             name if isinstance(name, str) else self._add_method(find_user_file(str(name)))
-            for name in parts_of(str(name), folder)
+            for name in split_method(str(name), folder)
         ]
         return {**values, "name": "+".join(names)}
 
     def _add_method(self, file: UserFile) -> str:
         method: UserMethod = _imported(load_method, file)
-        # The latest comes last: its classes are taken where two have a kind of one name.
+        # The latest comes last: its classes win where two have a kind of the same name.
         self.methods.pop(method.preset.name, None)
         self.methods[method.preset.name] = method
         return method.preset.name
 
     @property
     def tables(self) -> MethodTables | None:
-        """Return the names of methods; None where some are in files that are not imported."""
+        """Return the names of methods; None if some are in files that are not imported."""
         return None if self.recorded is not None else tables_of(tuple(self.methods.values()))
 
     @property
     def schema(self) -> Schema:
-        """Return the schema of a configuration that knows the files' classes."""
+        """Return the configuration's schema with the files' classes."""
         if not self.tasks and not self.methods and self.recorded is None:
             return KEYS
         return _schema(tuple(self.tasks.values()), self.recorded or method_type(tuple(self.methods.values())))
@@ -154,7 +154,7 @@ class Imports:
 
 @lru_cache(maxsize=256)
 def _schema(tasks: tuple[type[Task], ...], method: type[Method]) -> Schema:
-    """Make the schema of a configuration with these tasks besides the built-in ones, and this section ``method``."""
+    """Build the configuration's schema with these tasks besides the built-in ones, and this section ``method``."""
     fields: dict[str, Any] = {}
     for name, annotation in (("task", Annotated[Task, Also(tasks)]), ("method", any_method(method))):
         declared = Config.model_fields[name]
@@ -164,7 +164,7 @@ def _schema(tasks: tuple[type[Task], ...], method: type[Method]) -> Schema:
 
 
 class _AsWritten(Method):
-    """Keep a method whose file is not imported as it is written; an override may set any of its keys."""
+    """A method whose file is not imported, as written; an override may set any of its keys."""
 
     model_config = ConfigDict(extra="allow")
     tables: ClassVar[None] = None
@@ -180,7 +180,7 @@ _OPAQUE: type[Method] = create_model("Method", __base__=_AsWritten, **_ANY)
 
 
 def _with_digest(written: Any, folder: Path | None) -> Any:
-    """Return reward functions with the digests of their files; what is wrong with others is reported later."""
+    """Return reward functions with the digests of their files; invalid ones are reported later."""
     if isinstance(written, list):
         return [_with_digest(reward, folder) for reward in written]
     match = REWARD.fullmatch(written) if isinstance(written, str) else None
@@ -191,15 +191,15 @@ def _with_digest(written: Any, folder: Path | None) -> Any:
 
 
 def names_a_file(method: str) -> bool:
-    """Return whether a method, modifiers joined with +, names a file of Python."""
+    """Return whether a method, with modifiers joined by +, names a user file."""
     return any(name.strip().endswith(ENDING) for name in method.split("+"))
 
 
-def parts_of(method: str, folder: Path | None = None) -> Iterator[str | Path]:
-    """Split a method at its +: names, and paths of files, which are relative to ``folder`` or to the current one."""
+def split_method(method: str, folder: Path | None = None) -> Iterator[str | Path]:
+    """Split a method at +: names, and paths of files, relative to ``folder`` or to the current one."""
     names = method.split("+")
     while names:
-        # A folder may have a + in its name.
+        # A folder's name may contain +.
         ways = ("+".join(names[:end]).strip() for end in range(1, len(names) + 1))
         files = (way for way in ways if way.endswith(ENDING) and near_path(way, folder).is_file())
         written = next(files, names[0].strip())
@@ -208,7 +208,7 @@ def parts_of(method: str, folder: Path | None = None) -> Iterator[str | Path]:
 
 
 def absolute_method(method: str, folder: Path) -> str:
-    """Return a method with absolute paths of its files; in a sweep's folder, those of the copies that it keeps."""
+    """Return a method with absolute paths of its files; in a sweep's folder, those of its copies."""
 
     def absolute(path: Path) -> str:
         copies = sorted((folder / "base" / COPIES).glob(f"*/{path.name}"))
@@ -218,7 +218,7 @@ def absolute_method(method: str, folder: Path) -> str:
 
 
 def copied_files(values: dict[str, Any], folder: Path | None) -> tuple[dict[str, Any], list[UserFile]]:
-    """Return a configuration's values with the copies that will be next to it in place of files, and the files."""
+    """Return a configuration's values with copies in place of files, and the files."""
     files: list[UserFile] = []
 
     def copy(path: Path) -> str:
@@ -229,10 +229,10 @@ def copied_files(values: dict[str, Any], folder: Path | None) -> tuple[dict[str,
 
 
 def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[Path], str]) -> dict[str, Any]:
-    """Return a configuration's values with other names of the files that they name; nothing is imported.
+    """Return a configuration's values with the paths of files rewritten, without importing them.
 
     Args:
-        folder: to which paths are relative; None = the current one. written: gives the name of an absolute path.
+        folder: of relative paths; None = the current one. written: returns the new name of an absolute path.
     """
 
     def reward(value: Any) -> Any:
@@ -244,7 +244,7 @@ def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[P
         value = values.get(section)
         name = value.get("name") if isinstance(value, dict) else value
         if isinstance(name, str) and names_a_file(name):
-            joined = "+".join(name if isinstance(name, str) else written(name) for name in parts_of(name, folder))
+            joined = "+".join(name if isinstance(name, str) else written(name) for name in split_method(name, folder))
             values[section] = {**value, "name": joined} if isinstance(value, dict) else joined
     task = values.get("task")
     if isinstance(task, dict) and "reward" in task:

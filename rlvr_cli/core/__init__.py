@@ -1,1 +1,1 @@
-"""The base of every other package: nothing here is of a method, task, scheduler or engine."""
+"""Shared utilities, independent of methods, tasks, schedulers and engines."""

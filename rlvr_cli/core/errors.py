@@ -1,4 +1,4 @@
-"""The errors that reach a user as plain messages. Anything else that escapes is a bug of ours."""
+"""The errors that are printed as plain messages; any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rlvr_cli.core.text import without_secrets
 
 GAP = "  "
-# How the last message of a list that was cut begins.
+# The beginning of the last message of a truncated list.
 FURTHER = "... and "
 
 
@@ -16,10 +16,10 @@ class UserError(Exception):
     """Bad input: the command line prints every problem and exits with 2, without a traceback.
 
     Args:
-        problems: one message or several; each says what is wrong, where, what is allowed and what to do.
+        problems: one message or several, each with the problem, its location, the allowed values and the remedy.
     """
 
-    # What has not happened, as a sentence: the command that was given says it.
+    # A sentence on what was not done; set by the command.
     note = ""
 
     def __init__(self, problems: str | Sequence[str]) -> None:
@@ -30,14 +30,14 @@ class UserError(Exception):
         super().__init__("\n".join(self.problems))
 
     def summary(self) -> str:
-        """Return the closing line: how many problems, and what has (not) happened."""
+        """Return the last line: the number of problems, and the note."""
         listed = sum(not problem.startswith(FURTHER) for problem in self.problems)
         more = "more than " if listed < len(self.problems) else ""
         return f"{more}{listed} problem{'' if listed == 1 else 's'}. {self.note}".rstrip()
 
 
 class ConfigError(UserError):
-    """Every problem of a configuration; `by_origin` holds them as (places that set the values, message)."""
+    """Every problem of a configuration; `by_origin`: (origins of the values, message)."""
 
     def __init__(self, by_origin: Sequence[tuple[str, str]]) -> None:
         super().__init__(layout(by_origin))
@@ -54,12 +54,12 @@ class RunError(Exception):
 
 
 class JointError(RunError):
-    """A failure that all processes of a training come to alike, such as a decision to stop: no one rank's."""
+    """A failure of all processes of a training together, such as a decision to stop."""
 
 
 @contextmanager
 def collecting(problems: list[str]) -> Iterator[None]:
-    """Add the messages of a UserError or RunError to ``problems`` in place of raising it: all are shown at once."""
+    """Collect the messages of a UserError or RunError in ``problems`` instead of raising it."""
     try:
         yield
     except UserError as error:
@@ -69,7 +69,7 @@ def collecting(problems: list[str]) -> Iterator[None]:
 
 
 def layout(problems: Sequence[tuple[str, str]]) -> list[str]:
-    """One line a problem, the messages aligned behind the places where those are of like length."""
+    """Format one line per problem, aligning the messages after origins of similar length."""
     widths = [len(origin) for origin, _ in problems if len(origin) <= 40]
     width = max(widths, default=0)
     return [f"{origin:<{width}}{GAP}{message}" if origin else message for origin, message in problems]

@@ -1,7 +1,4 @@
-"""Paths as people write them; files replaced whole or not at all, JSON lines that may be cut off, one writer.
-
-And what may be named as --input and --output, said before anything begins.
-"""
+"""Files: user paths, atomic replacement, JSON lines, locks, and checks of --input and --output."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ from rlvr_cli.core.errors import RunError, UserError
 
 
 def local_path(name: str) -> Path:
-    """``name`` as a path, a leading ``~`` or ``~user`` replaced by that home folder.
+    """Return ``name`` as a path, expanding a leading ``~`` or ``~user``.
 
-    Raises UserError when there is no such home folder.
+    Raises UserError for an unknown home folder.
     """
     try:
         return Path(name).expanduser()
@@ -37,7 +34,7 @@ def local_path(name: str) -> Path:
 
 
 def fsync(path: Path) -> None:
-    """Wait until the contents of a file, or the entries of a folder, are on the disk."""
+    """Sync a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -46,12 +43,12 @@ def fsync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text``: a reader sees the old file or the new one, never a part."""
+    """Replace ``path`` by ``text`` atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """:func:`write_text` with bytes."""
+    """Replace ``path`` by ``data`` atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -65,19 +62,19 @@ def write_bytes(path: Path, data: bytes) -> None:
     fsync(path.parent)
 
 
-# How long a folder of another host's process counts as in use, whose end cannot be seen from here.
+# Seconds for which a temporary folder of another host, whose processes are not visible, counts as in use.
 _SECONDS_OF_ANOTHER_HOST = 3600.0
 
 
 @contextmanager
 def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
-    """Yield an empty folder next to ``target`` that takes its place when the context ends, complete or not at all.
+    """Yield an empty folder next to ``target`` that atomically replaces it when the context ends.
 
-    Whatever interrupts it, Ctrl-C included, an older ``target`` stays or comes back. What a killed process left is
-    deleted by the next call; the older ``target``, where it was between its two names, takes its place again.
+    After any interruption, Ctrl-C included, an older ``target`` is kept or restored. The next call cleans up after a
+    killed process.
 
     Raises:
-        OSError: the disk refuses, or ``target`` exists and not ``overwrite``.
+        OSError: a disk error, or ``target`` exists without ``overwrite``.
     """
     clean_up(target)
     new, old = leftover(target, "new"), leftover(target, "old")
@@ -98,12 +95,12 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
 
 
 def leftover(target: Path, which: Literal["new", "old", "replaced"]) -> Path:
-    """Return the name under which this process keeps a folder that is to become, or that was, ``target``."""
+    """Return this process's temporary name of a new or old ``target``."""
     return target.with_name(f".{target.name}.{which}-{os.getpid()}@{socket.gethostname()}")
 
 
 def clean_up(target: Path) -> None:
-    """Put a missing ``target`` back where a process was killed between its renames, and delete what others left."""
+    """Restore ``target`` after a process was killed between its renames, and delete leftovers."""
     import psutil  # slow to import, and most commands replace no folder
 
     for path in target.parent.glob(f".{glob.escape(target.name)}.*-*"):
@@ -128,16 +125,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def open_for_append(path: Path) -> TextIO:
-    """Open a record to read it and to write at its end; create it if it is absent.
+    """Open a record for reading and appending; create it if missing.
 
-    Raises UserError where it is a link.
+    Raises UserError for a link.
     """
     check_no_link(path)
     return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+", encoding="utf-8")
 
 
 def check_no_link(path: Path) -> None:
-    """Raise UserError where a file or folder of ours is a link: what it leads to may be anybody's."""
+    """Raise UserError for a link in place of a file or folder of ours, whose target could be overwritten."""
     if path.is_symlink():
         raise UserError(
             f"{path}: is a link to {path.readlink()}, which would be written to. Put the file or folder itself there; "
@@ -146,7 +143,7 @@ def check_no_link(path: Path) -> None:
 
 
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
-    """Append ``rows`` in one write; ``durable`` waits until they are on the disk.
+    """Append ``rows`` in one write; ``durable``: sync them to the disk.
 
     Raises ValueError for NaN or infinity, which JSON cannot hold.
     """
@@ -159,10 +156,10 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All complete lines of ``path``; an unfinished last line (the writer was killed) is left out.
+    """Return all complete lines of ``path``, without an unfinished last line of a killed writer.
 
-    Raises RunError, naming file and line, for a damaged line that is not the last, a line that is no JSON object, and
-    for what is no readable file.
+    Raises RunError, with file and line, for an unreadable file, a damaged line before the last, and lines that are not
+    JSON objects.
     """
     if not path.exists():
         return []
@@ -183,9 +180,9 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def tail_jsonl(path: Path, most_bytes: int = 1 << 17) -> list[dict[str, Any]]:
-    """The last complete lines of a file that is being written; lines that are no JSON object are passed over.
+    """Return the last complete lines of a file that is being written, skipping lines that are not JSON objects.
 
-    A reader that looks while a run is rewound may meet anything; who reads the whole (:func:`read_jsonl`) names damage.
+    During a rewind the file may be inconsistent; :func:`read_jsonl` reports damage.
     """
     try:
         with path.open("rb") as stream:
@@ -233,9 +230,9 @@ _PAUSES = (0.001, 0.004, 0.015, 0.05)
 
 @contextmanager
 def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
-    """Hold ``folder``, or the ``file`` of it alone, while the context lasts.
+    """Lock ``folder``, or its ``file`` only, inside the context.
 
-    Raises UserError, ending in ``advice``, where another process holds it or its lock is a link; OSError of the disk.
+    Raises UserError, ending in ``advice``, if another process holds the lock or it is a link; OSError for disk errors.
     """
     held = folder if file is None else folder / file
     lock = LOCK if file is None else f".{file}{LOCK}"
@@ -256,7 +253,7 @@ def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[
 
 
 def _take(stream: TextIO) -> None:
-    """Lock ``stream`` for this process alone; raises OSError when another has it."""
+    """Lock ``stream`` exclusively. Raises OSError if another process holds it."""
     for pause in _PAUSES:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -270,9 +267,9 @@ def _take(stream: TextIO) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a living process is writing in ``folder``."""
+    """Return whether a process holds the lock of ``folder``."""
     if (folder / LOCK).is_symlink():
-        return False  # no writer takes it
+        return False  # not lockable
     try:
         stream = (folder / LOCK).open(encoding="utf-8")
     except (FileNotFoundError, PermissionError):
@@ -288,7 +285,7 @@ def is_held(folder: Path) -> bool:
 
 
 def await_release(folder: Path, seconds: float) -> bool:
-    """Wait up to ``seconds`` until no process holds ``folder``; return whether none does."""
+    """Wait up to ``seconds`` for the lock of ``folder``; return whether it is free."""
     end = time.monotonic() + seconds
     while is_held(folder):
         if time.monotonic() > end:
@@ -298,7 +295,7 @@ def await_release(folder: Path, seconds: float) -> bool:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number as a float, and None for any other value."""
+    """Return a finite number as a float, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -315,12 +312,12 @@ def output_problems(
     overwrite: bool = True,
     companions: Sequence[Path] = (),
 ) -> list[str]:
-    """Return what is wrong with ``--output``; nothing is made or opened.
+    """Return the problems of ``--output``, without creating or opening files.
 
     Args:
-        source: the file that is read.
-        rows: ``task.data`` is to read the output, so its name has the ending of such a file.
-        overwrite: files that exist are replaced; ``companions``: further files that are written.
+        source: the input file.
+        rows: whether the output is for ``task.data``, which requires .jsonl.
+        overwrite: whether existing files are replaced. companions: further output files.
     """
     if str(path) == "-":
         return ["--output -: nothing is written to standard output; give a file."]
@@ -341,9 +338,9 @@ def output_problems(
 
 
 def output_file(path: Path) -> Path:
-    """The file to write for ``--output``: what a link leads to. Its folder is made.
+    """Return the file to write for ``--output``, resolving a link; create its folder.
 
-    Raises UserError where ``path`` is something else than a file, or its folder cannot be made or written in.
+    Raises UserError if ``path`` is not a file, or its folder cannot be created or written to.
     """
     if problems := output_problems(path):
         raise UserError(problems)
@@ -374,7 +371,7 @@ def _cannot_be_written(path: Path) -> str | None:
 
 
 def input_file(path: Path) -> None:
-    """Raise UserError where ``--input`` is a pipe or the like: what is read more than once must be a file."""
+    """Raise UserError if ``--input`` is not a regular file, since it is read more than once."""
     if str(path) == "-":
         raise UserError("--input -: standard input cannot be used, because the input is read twice. Give a file.")
     try:

@@ -13,6 +13,6 @@ def text_digest(text: str) -> str:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, written in one canonical way."""
+    """Return the SHA-256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text_digest(text)

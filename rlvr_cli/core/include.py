@@ -13,14 +13,14 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, read_text, yaml_text
 
 INCLUDE = "include"
-# What configurations of no release held: the text of files of Python.
+# A key that is refused: code in a configuration.
 CODE = "code"
 MAX_DEPTH = 20
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a configuration: where it is, its text, and its values without `include`."""
+    """One file of a configuration: its path, text, and values without `include`."""
 
     path: Path
     text: str
@@ -29,36 +29,36 @@ class SourceFile:
 
     @property
     def alone(self) -> str:
-        """The file as text that includes nothing: as it stands where it does not, else its values."""
+        """Return the file's text, or its values as YAML if it includes files."""
         return dump(self.values) if INCLUDE in self.document.data else self.text
 
 
 def source_files(file: Path, sections: Collection[str], problems: list[tuple[str, str]]) -> list[SourceFile]:
-    """``file`` below which lie, recursively, the files of its key `include`, the lowest first.
+    """Load ``file`` and, recursively, the files of its key `include`, the lowest layer first.
 
-    Paths are relative to the file that includes. A file that is included twice is loaded once, where it is met first,
-    so that it does not undo what lies above it.
+    Paths are relative to the including file. A file that is included twice is loaded once, at its first occurrence, so
+    that it does not override layers above it.
 
     Args:
-        sections: the keys that a configuration has.
-        problems: gets what is wrong with the files, as (place, message).
+        sections: the top-level keys of a configuration.
+        problems: collects (location, message).
     """
     return list(_Reading(sections, problems).sources(file, str(file), ()))
 
 
 @dataclass
 class _Reading:
-    """Load a configuration with what it includes; ``loaded`` has the resolved paths so far."""
+    """Loads a configuration and its includes; ``loaded``: the resolved paths so far."""
 
     sections: Collection[str]
     problems: list[tuple[str, str]]
     loaded: set[str] = field(default_factory=set)
 
     def sources(self, file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
-        """``file`` and what it includes.
+        """Yield ``file`` and its includes.
 
         Args:
-            origin: what names the file: its path, or the line that includes it.
+            origin: the file's path, or the line that includes it.
             above: the files that include this one, the outermost first.
         """
         real = os.path.realpath(file)
@@ -88,7 +88,7 @@ class _Reading:
         if document.data is None:
             self.problems.append((origin, f"{prefix}is empty; a configuration sets at least one key"))
         elif not isinstance(document.data, dict):
-            # Not shown: it may be any file, of passwords too.
+            # Content is not shown: the file may hold passwords.
             got = "a list" if isinstance(document.data, list) else "a single value"
             where = f"{file}:{document.lines[()]}"
             self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; it is {got}"))
@@ -99,7 +99,7 @@ class _Reading:
             )
             self.problems.append((document.at(file, (CODE,)), reason))
         elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE}:
-            # Not shown either.
+            # Not shown, for the same reason.
             reason = "is not a configuration: it is not named *.yaml, and its keys are no sections"
             self.problems.append((str(file), reason))
         else:
@@ -110,18 +110,18 @@ class _Reading:
 
 
 def is_yaml(name: str) -> bool:
-    """Return whether a file says by its name that it is YAML. Of any other one, errors show nothing."""
+    """Return whether a file is YAML by its name. Errors show no content of other files."""
     return name.endswith((".yaml", ".yml"))
 
 
 def _short(path: Path) -> Path:
-    """``path`` without `..`, where no link on the way makes that another place."""
+    """Return ``path`` without `..`, unless a link makes that another location."""
     short = Path(os.path.normpath(path))
     return short if os.path.realpath(short) == os.path.realpath(path) else path
 
 
 def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
-    """The files that ``file`` includes, each with its line."""
+    """Yield the files that ``file`` includes, each with its line."""
     if INCLUDE not in document.data:
         return
     value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]

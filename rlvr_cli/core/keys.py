@@ -1,4 +1,4 @@
-"""The keys of a section and of all sections below it: where each stands, what it takes in words, and its meaning."""
+"""The keys of a section and its subsections, with their types in words and meanings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Key:
 
     Attributes:
         name: dotted, `optimizer.lr`.
-        type: the values that it takes, in words.
+        type: the allowed values, in words.
         default: its default.
         meaning: a sentence.
-        kinds: the choices of its section that have this key, each with this very default and meaning; empty
-            where the section has but one variant.
+        kinds: the choices of its section that have this key with this default and meaning; empty if the section has a
+            single variant.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Schema:
     """The keys and sections allowed below the section ``root``.
 
     Attributes:
-        name: what messages call the root.
-        other_names: names that other programs give its keys, some with their section -> its own.
-        other_values: such a name -> a value of it -> what that is here; "" = nothing.
-        other_meanings: such a name -> how its values differ.
-        command: the command that lists its keys; if empty, messages list them.
-        include: whether its files may include others.
+        name: of the root in messages.
+        other_names: names in other programs, some with their section -> key.
+        other_values: such a name -> its value -> the equivalent here; "" = none.
+        other_meanings: such a name -> the difference of its values.
+        command: the command that lists the keys; "" = messages list them.
+        include: whether files may include others.
     """
 
     root: Variant
@@ -61,12 +61,12 @@ class Schema:
     _variants: dict[KeyPath, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
 
     def variants(self, path: KeyPath) -> tuple[Variant, ...]:
-        """The sections that may stand at `path`; empty where a value stands, or nothing."""
+        """Return the possible sections at `path`; empty for a value or an unknown path."""
         if path not in self._variants:
-            self._variants[path] = tuple(self._found(path))
+            self._variants[path] = tuple(self._find_variants(path))
         return self._variants[path]
 
-    def _found(self, path: KeyPath) -> Iterator[Variant]:
+    def _find_variants(self, path: KeyPath) -> Iterator[Variant]:
         if not path:
             yield self.root
         elif isinstance(path[-1], int):
@@ -83,16 +83,16 @@ class Schema:
         return any(path[-1] in fields(parent) for parent in self.variants(path[:-1]))
 
     def field(self, path: KeyPath) -> FieldInfo | None:
-        """Return what is declared at `path`, in the first variant that has it."""
+        """Return the declaration at `path`, in the first variant that has it."""
         declared = (fields(parent).get(path[-1]) for parent in self.variants(path[:-1])) if path else ()
         return next((field_info for field_info in declared if field_info is not None), None)
 
     def chooser(self, path: KeyPath) -> str:
-        """The key of a section that says which one it is (`name` of a task, `kind` of an advantage); "" = none."""
+        """Return the discriminator of a section (`name` of a task, `kind` of an advantage); "" = none."""
         return next((variant.chooser for variant in self.variants(path)), "")
 
     def plain_key(self, path: KeyPath) -> str:
-        """The key that a plain value in the place of the section at `path` sets: its chooser, or its main key."""
+        """Return the key that a plain value for the section at `path` sets: its chooser, or its main key."""
         return self.chooser(path) or next((variant.main_key for variant in self.variants(path) if variant.main_key), "")
 
     def takes_list(self, path: KeyPath) -> bool:
@@ -101,7 +101,7 @@ class Schema:
         return field is not None and get_origin(field.annotation) is tuple
 
     def choices(self, path: KeyPath) -> dict[str, Variant]:
-        """Return what the chooser of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
+        """Return the choices of a section by name, if the schema lists them: `clip`, `dgpo`, ..."""
         key = self.chooser(path)
         listed = {}
         for variant in self.variants(path):
@@ -115,7 +115,7 @@ class Schema:
         return 1 < len(self.variants(path)) == len(self.choices(path))
 
     def chosen(self, path: KeyPath, values: Any) -> Variant | None:
-        """The variant that the `values` of a section choose; the default where they are silent."""
+        """Return the variant that the `values` of a section choose, by default the default's."""
         variants = self.variants(path)
         if len(variants) < 2:
             return variants[0] if variants else None
@@ -127,38 +127,38 @@ class Schema:
         return listed.get(tag) or next(iter(others), None)
 
     def canonical(self, path: KeyPath, value: Any) -> Any:
-        """The value of a key as it is compared and stored: choices have one spelling."""
+        """Return the canonical value of a key: choices have one spelling."""
         section = path[:-1]
         is_choice = isinstance(value, str) and path[-1] == self.chooser(section)
         return self.variants(section)[0].canonical(value) if is_choice else value
 
     def default(self, path: KeyPath) -> Any:
-        """The default at `path`, of the first variant that has the key."""
+        """Return the default at `path`, of the first variant that has the key."""
         field_info = self.field(path)
         assert field_info is not None
         return field_info.get_default(call_default_factory=True)
 
     def key_of(self, path: KeyPath) -> KeyPath:
-        """The key that `path` belongs to: itself, or the key inside whose value it lies."""
+        """Return `path`, or the key whose value contains it."""
         return next((path[:length] for length in range(1, len(path)) if not self.variants(path[:length])), path)
 
     @cached_property
     def section_names(self) -> tuple[str, ...]:
-        """Every section by its dotted name: `method`, `method.advantage`, ..."""
+        """The dotted name of every section: `method`, `method.advantage`, ..."""
         return tuple(dict.fromkeys(".".join(path) for path in self._sections_below(())))
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
-        """Every key, in the order of the schema; a key of several kinds stands once for each meaning that it has."""
+        """Every key, in the order of the schema; a key of several kinds has an entry for each meaning."""
         return tuple(self._keys_below(()))
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """The dotted name of every key, each once."""
+        """The distinct dotted names of the keys."""
         return tuple(dict.fromkeys(key.name for key in self.keys))
 
     def search(self, text: str) -> list[Key]:
-        """Return the keys in the section ``text``, else of that name or with that part; else those that mention it."""
+        """Return the keys of the section ``text``, else with that name or component, else that mention it."""
         under = [key for key in self.keys if key.name.startswith(f"{text}.")]
         named = under or [key for key in self.keys if f".{text}." in f".{key.name}."]
         own = self.other_names.get(plain_name(text))
@@ -166,14 +166,14 @@ class Schema:
         return named or [key for key in self.keys if key.name == own or word in key.name or word in key.meaning.lower()]
 
     def suggest(self, path: Sequence[str], own: Variant | None = None) -> str | None:
-        """The key that someone who wrote the unknown `path` most likely meant.
+        """Return the most likely key for the unknown `path`.
 
-        A key of that very name deeper in the same section wins, then a name close to one next to it, the key that other
-        programs call so (first, where no section is named), a key of that name anywhere, and the closest dotted name.
-        `kl_beta` is taken for `kl.beta`.
+        In this order: the same name deeper in the section, a similar name in the section, another program's name (first
+            if
+        no section is named), the same name anywhere, and the nearest dotted name. `kl_beta` matches `kl.beta`.
 
         Args:
-            own: the variant that the section has, where it has several; its keys are preferred.
+            own: the section's chosen variant, whose keys are preferred.
         """
         path = tuple(path)
         other = self.other_names.get(plain_name(path[-1]))
@@ -181,14 +181,14 @@ class Schema:
             return other
         if in_section := self.other_names.get(plain_name(".".join(path[-2:]))):
             return in_section
-        # A section that a plain value sets is as good as its key.
+        # Sections that a plain value can set.
         plain = [
             name for name in self.section_names if any(kind.main_key for kind in self.variants(tuple(name.split("."))))
         ]
         names = (*plain, *self.key_names)
         ends = (".".join(path[start:]) for start in range(1, len(path) - 1))
-        if whole := next((end for end in ends if end in names), None):
-            return whole
+        if dotted_end := next((end for end in ends if end in names), None):
+            return dotted_end
         same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
         if len(path) > 1:
             inside = [name for name in same_name if name.startswith(f"{path[0]}.")]
@@ -245,7 +245,7 @@ class Schema:
         yield from keys.values()
 
     def _choice_key(self, path: KeyPath, listed: dict[str, Variant]) -> Key:
-        """The key that chooses between variants: the meaning of each, one after the other."""
+        """Return the discriminator as a key, with the meanings of all variants."""
         meanings = [variant.model_fields[path[-1]].description or "" for variant in listed.values()]
         default = getattr(self.default(path[:-1]), path[-1])
         return Key(".".join(path), f"one of {', '.join(listed)}", default, " ".join(meanings))
@@ -253,27 +253,27 @@ class Schema:
 
 @cache
 def schema_of(root: Variant, name: str = "") -> Schema:
-    """The schema of a section that is read by itself."""
+    """Return the schema of a separate section."""
     return Schema(root, name)
 
 
 def plain_name(name: str) -> str:
-    """A name as tables of other names have it: `--Learning-Rate` is `learning_rate`."""
+    """Normalise a name for the tables of other names: `--Learning-Rate` is `learning_rate`."""
     return name.lstrip("-").lower().replace("-", "_")
 
 
 def fields(section: Variant) -> dict[str, FieldInfo]:
-    """Key, as files have it -> what is declared."""
+    """Return key (its alias in files) -> declaration."""
     return {declared.alias or name: declared for name, declared in section.model_fields.items()}
 
 
 def describe_field(declared: FieldInfo) -> str:
-    """Return what a key takes, in words: `a whole number, at least 1`; its title, where it has one."""
+    """Return the allowed values of a key in words: `a whole number, at least 1`; or its title."""
     return declared.title or describe_type(declared.annotation, tuple(declared.metadata))
 
 
 def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
-    """`describe_field` for a bare annotation."""
+    """Return `describe_field` of a bare annotation."""
     if get_origin(annotation) is Annotated:
         base, *more = get_args(annotation)
         return describe_type(base, (*metadata, *more))
@@ -304,7 +304,7 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
 
 
 def takes_text(annotation: Any) -> bool:
-    """Return whether a type has texts among its values."""
+    """Return whether a type allows text."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return takes_text(arguments[0])
@@ -334,7 +334,6 @@ def _plain(number: float) -> str:
 
 
 def _items_of(annotation: Any) -> tuple[Variant, ...]:
-    """The sections that a list holds."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _items_of(arguments[0])

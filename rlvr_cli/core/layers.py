@@ -1,4 +1,4 @@
-"""Layers of values over one another, later ones winning: where each value came from, and every problem at its place."""
+"""Merge layers of values, later ones winning, with the origin of each value and of each problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SetByUser = Callable[[KeyPath], bool]
 
 @dataclass(frozen=True)
 class Origin:
-    """Name what sets values: a file (with a line), an option, an override, or a preset (not set by the user)."""
+    """The origin of a value: a file (with a line), an option, an override, or a preset (not set by the user)."""
 
     label: str
     line: int | None = None
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass
 class Layer:
-    """Values from one place, as nested mappings, and the line of each path in it (empty for options)."""
+    """Values of one source, as nested mappings, and the line of each path (empty for options)."""
 
     label: str
     data: dict[Any, Any]
@@ -42,7 +42,7 @@ class Layer:
     preset: bool = False
 
     def origin(self, path: KeyPath) -> Origin:
-        """Return where in this layer `path` was set: the line of the longest prefix that has one."""
+        """Return the origin of `path` in this layer: the line of its longest prefix with one."""
         numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
         line = next((line for line in numbers if line is not None), None)
         return Origin(self.label, line, self.preset)
@@ -53,7 +53,7 @@ class Merged:
     """The layers merged: nested data and the layer that set each section and key.
 
     Attributes:
-        presets: the lowest layers, which stay when a section is given another name: they are those of the last one.
+        presets: the lowest layers, those of the last chosen name, restored when a section gets another name.
     """
 
     schema: Schema
@@ -66,22 +66,22 @@ class Merged:
             self.add(layer)
 
     def origin(self, path: KeyPath) -> Origin | None:
-        """The origin of `path` (a section, a key, or a place inside a key's value); None for a default."""
+        """Return the origin of `path` (a section, a key, or inside a key's value); None for a default."""
         layer = self.layers.get(self.schema.key_of(path))
         return None if layer is None else layer.origin(path)
 
     def set_by_user(self, path: KeyPath) -> bool:
-        """Return whether something else than a preset or a default set the key at `path`."""
+        """Return whether the user set the key at `path`, not a preset or a default."""
         layer = self.layers.get(path)
         return layer is not None and not layer.preset
 
     def places(self, paths: Iterable[KeyPath]) -> str:
-        """The distinct places that set `paths`, as text: `a.yaml:3,7, override eval.samples=4`.
+        """Return the distinct origins of `paths` as text: `a.yaml:3,7, override eval.samples=4`.
 
-        Presets are named only where nothing else took part: the user's own lines come first. What the preset of a named
-        section set was set by who named it.
+        Presets are named only if there is no other origin. The origin of a section preset's values is that of the
+        section's name.
         """
-        origins = [origin for origin in map(self._blamed, paths) if origin is not None]
+        origins = [origin for origin in map(self._user_origin, paths) if origin is not None]
         own = [origin for origin in origins if not origin.preset]
         lines: dict[str, list[int]] = {}
         for origin in own or origins:
@@ -92,16 +92,16 @@ class Merged:
             f"{label}:{','.join(map(str, sorted(numbers)))}" if numbers else label for label, numbers in lines.items()
         )
 
-    def _blamed(self, path: KeyPath) -> Origin | None:
+    def _user_origin(self, path: KeyPath) -> Origin | None:
         origin, name = self.origin(path), (path[0], self.schema.chooser(path[:1]))
         of_a_preset = origin is None or origin.preset
         return self.origin(name) if of_a_preset and self.set_by_user(name) else origin
 
     def add(self, layer: Layer) -> None:
-        """Lays `layer` over what is there. Sections are merged at any depth; a key's value is replaced whole.
+        """Merge `layer` over the others. Sections are merged at any depth; a key's value is replaced.
 
         A plain value for a section chooses its variant (`advantage: rloo`), or sets its main key (`reweight: 0.3`).
-        Another choice than before drops what lower layers said of the choice before.
+        Another choice drops the lower layers' values of the previous choice.
         """
         self._lay((), self.data, layer.data, layer)
 
@@ -132,8 +132,8 @@ class Merged:
                 self._lay(key_path, below[key], value, layer)
 
     def _choose_again(self, path: KeyPath, below: dict[Any, Any]) -> None:
-        """Takes out what belongs to the choice before; of a section of the root, its presets take that place."""
-        dropped = self.schema.variants(path)[0].of_the_choice
+        """Drop the values of the previous choice; in a top-level section restore its presets."""
+        dropped = self.schema.variants(path)[0].reset_with_choice
         for key in dropped or ():
             below.pop(key, None)
             self.layers.pop((*path, key), None)
@@ -151,39 +151,38 @@ class Merged:
 
 
 class OptionOverride(str):
-    """An override that an option of the command line stands for: `eval.samples=4` for `--samples 4`.
+    """The override of a command-line option: `eval.samples=4` for `--samples 4`.
 
     Attributes:
-        typed: the option as it was typed; messages name it.
-        problem: what speaks against it on this command line; "" = nothing.
+        typed: the option as typed, for messages.
+        problem: why it is invalid on this command line; "" = valid.
     """
 
     typed: str
     problem: str
 
     def __new__(cls, text: str, typed: str = "", problem: str = "") -> OptionOverride:
-        """Make the override ``text`` with its option and problem."""
         override = super().__new__(cls, text)
         override.typed, override.problem = typed, problem
         return override
 
 
 def typed(text: str) -> str:
-    """An override as it was typed, in short; secrets in an address are not shown."""
+    """Return an override as typed, shortened, without secrets of an address."""
     line = without_secrets(" ".join((text.typed if isinstance(text, OptionOverride) else text).split()))
     return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
 
 
 def label(text: str) -> str:
-    """Return how an override is named as the place that set a value."""
+    """Return the label of an override as an origin."""
     return typed(text) if isinstance(text, OptionOverride) else f"override {typed(text)}"
 
 
 def parse_override(schema: Schema, text: str) -> Layer:
-    """An override such as `optimizer.lr=1e-6` as a layer.
+    """Parse an override such as `optimizer.lr=1e-6` into a layer.
 
     Raises:
-        ValueError: the message for the user, where `text` is not `section.key=value` with a YAML value.
+        ValueError: the message for the user, if `text` is not `section.key=value` with a YAML value.
     """
     name, equals, written = text.partition("=")
     name = name.strip()
@@ -199,7 +198,7 @@ def parse_override(schema: Schema, text: str) -> Layer:
             key = ".".join(path[:length])
             raise ValueError(f"`{key}` is one value: set it whole, as in `{key}=...`")
     try:
-        # `{{ prompt }}` is a template, and in YAML a mapping whose key is a mapping, which nothing takes.
+        # `{{ prompt }}` is a template; as YAML it would be a mapping with a mapping as key, which is never valid.
         value: Any = written if written.lstrip().startswith("{{") else parse(written).data
     except YamlProblem as problem:
         raise ValueError(f"the value `{written[:SHOWN]}`: {problem.message}") from None
@@ -211,20 +210,20 @@ def parse_override(schema: Schema, text: str) -> Layer:
 
 
 def override_text(key: str, value: Any) -> str:
-    """`key=value` with the value as YAML on one line, so that reading it gives the value back."""
+    """Return `key=value` with the value as one-line YAML, which parses to the same value."""
     if isinstance(value, float) and abs(value) < float("inf"):
         return f"{key}={value!r}"
     return f"{key}={dump([value], flow=True)[1:-1]}"
 
 
 def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:
-    """The overrides of one command line in the order in which they are laid over one another.
+    """Return the overrides of one command line in the order of merging.
 
-    As written, but what chooses a name or a kind goes first: it would drop the parameters that stand before it.
+    As written, but choices of a name or a kind first, since they drop earlier parameters.
     """
 
     def rank(layer: Layer) -> int:
-        """Return how deep a choice is made; behind every choice for anything else."""
+        """Return the depth of a choice; other overrides come after all choices."""
         path: KeyPath = ()
         value: Any = layer.data
         while isinstance(value, dict) and len(value) == 1:
@@ -240,13 +239,13 @@ def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:
 def validate(
     root: type[S], merged: Merged, rules: Callable[[S, SetByUser], Iterable[Contradiction]]
 ) -> tuple[S, list[tuple[str, str]]]:
-    """Makes a section of merged layers.
+    """Validate merged layers as a section.
 
     Args:
-        rules: contradictions between valid values of different keys.
+        rules: returns conflicts between valid values of different keys.
     Returns:
-        The section, and every problem as (places that set the values, message). Where there are problems, the offending
-        values stand at their defaults: the rules are looked at on the rest.
+        The section, and every problem as (origins of the values, message). Invalid values are replaced by their
+        defaults, so that the rules check the rest.
     """
     schema, data = merged.schema, copy.deepcopy(merged.data)
     problems: list[tuple[str, str]] = []
@@ -254,7 +253,7 @@ def validate(
     for fault in drop_odd_keys(schema, data):
         problems.append((merged.places([fault.value_path]), str(fault)))
     while True:
-        _state_kinds(schema, data)
+        _add_default_kinds(schema, data)
         try:
             section = root.model_validate(data)
             break
@@ -265,13 +264,13 @@ def validate(
                 _drop(schema, data, fault.path)
     for contradiction in rules(section, merged.set_by_user):
         paths = [tuple(key.split(".")) for key in contradiction.keys]
-        if not any(_judged_wrong(schema, path, bad) for path in paths):
+        if not any(_is_invalid(schema, path, bad) for path in paths):
             problems.append((merged.places(paths), contradiction.message))
     return section, problems
 
 
-def _state_kinds(schema: Schema, data: dict[Any, Any]) -> None:
-    """Writes the default kind into sections without one: pydantic finds the variant by it."""
+def _add_default_kinds(schema: Schema, data: dict[Any, Any]) -> None:
+    """Write the default kind into sections without one, for pydantic's discriminator."""
     for path in list(set_paths(schema, data)):
         values = value_at(data, path)
         if schema.is_choice(path) and isinstance(values, dict):
@@ -279,8 +278,8 @@ def _state_kinds(schema: Schema, data: dict[Any, Any]) -> None:
             values.setdefault(chooser, getattr(schema.default(path), chooser))
 
 
-def _judged_wrong(schema: Schema, path: KeyPath, bad: set[KeyPath]) -> bool:
-    """Return whether a wrong value decides the value at `path`: its own, or that of a choice above."""
+def _is_invalid(schema: Schema, path: KeyPath, bad: set[KeyPath]) -> bool:
+    """Return whether the value at `path`, or a choice above it, is invalid."""
     return any(
         wrong == path[: len(wrong)]
         or (wrong[-1] == schema.chooser(wrong[:-1]) and wrong[:-1] == path[: len(wrong) - 1])
@@ -289,7 +288,7 @@ def _judged_wrong(schema: Schema, path: KeyPath, bad: set[KeyPath]) -> bool:
 
 
 def _drop(schema: Schema, data: Any, path: KeyPath) -> None:
-    """Takes the value at `path` out; with a choice, what was set of it, except where the choice meant is plain."""
+    """Drop the value at `path`; with a choice also its parameters, unless the intended choice is clear."""
     section = path[:-1]
     values = value_at(data, section)
     if path[-1] == schema.chooser(section) and schema.is_choice(section):

@@ -1,4 +1,4 @@
-"""Torch and altair, loaded at their first use: modules that only declare parameters stay quick to import."""
+"""Import torch and altair lazily, so that modules that only declare parameters import quickly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ else:
     from types import ModuleType
 
     class _Lazy(ModuleType):
-        """A module that is imported when the first of its names is looked up; found names are kept."""
+        """A module that is imported at the first access to one of its names."""
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(import_module(self.__name__), name)
@@ -22,7 +22,7 @@ else:
             return value
 
     alt, torch = _Lazy("altair"), _Lazy("torch")
-    # For annotations alone.
+    # For annotations only.
     Tensor = Any
 
 __all__ = ["Tensor", "alt", "torch"]

@@ -1,4 +1,4 @@
-"""Explain why plain data is not a section: one message a key, with the values allowed and the nearest known key."""
+"""Turn pydantic errors into one message per key, with the allowed values and the nearest key."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True)
 class Fault:
-    """One key or section that cannot be.
+    """An invalid key or section.
 
     Attributes:
         path: the key.
-        value_path: it, or the part of its value that is to blame.
-        message: what is allowed.
+        value_path: the key, or the invalid component of its value.
+        message: with the allowed values.
     """
 
     path: KeyPath
@@ -40,7 +40,7 @@ class Fault:
 
 
 def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, list[Fault]]:
-    """Plain data as a section, called ``name``, and what is wrong with it; None where anything is."""
+    """Validate plain data as a section called ``name``; return it, or None, and the faults."""
     schema = schema_of(model, name)
     data = copy.deepcopy(data)
     problems = drop_odd_keys(schema, data)
@@ -52,7 +52,7 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
 
 
 def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
-    """Return what pydantic found; a key with several faults gets one."""
+    """Return pydantic's errors as faults, one for each key."""
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _where(schema, detail, data)
@@ -61,7 +61,7 @@ def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
 
 
 def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
-    """Takes keys that are no text out of ``data``: pydantic names them in its own way."""
+    """Remove keys that are not text from ``data``, and return their faults."""
     odd = [path for path in set_paths(schema, data) if not isinstance(path[-1], str)]
     unknown = [Fault(path, path, _unknown_key(schema, path, data)) for path in odd]
     for path in odd:
@@ -70,7 +70,7 @@ def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
 
 
 def set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Every section and key that is set."""
+    """Yield every section and key that is set."""
     for key, value in values.items() if isinstance(values, dict) else ():
         below = (*path, key)
         yield below
@@ -89,12 +89,12 @@ def value_at(data: Any, path: KeyPath) -> Any:
 
 
 def dotted(path: KeyPath) -> str:
-    """A path as a name: `optimizer.lr`."""
+    """Return a path as a name: `optimizer.lr`."""
     return ".".join(key if isinstance(key, str) and _PLAIN.fullmatch(key) else yaml_text(key) for key in path)
 
 
 def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, KeyPath]:
-    """The key and the part of its value: pydantic's place without the names of types that it puts in between."""
+    """Return the paths of the key and the invalid value: pydantic's location without its type names."""
     path: KeyPath = ()
     rest = list(detail["loc"])
     while rest:
@@ -107,7 +107,7 @@ def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, Ke
     if detail["type"].startswith("union_tag"):
         path = (*path, schema.chooser(path))
         return path, path
-    # A word may stand for a mapping, and one mapping for a list.
+    # A word may abbreviate a mapping, and one mapping a list.
     while path and detail["type"] != "missing" and not _holds(data, path):
         path = path[:-1]
     value_path = path
@@ -119,7 +119,7 @@ def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, Ke
 
 
 def _holds(data: Any, path: KeyPath) -> bool:
-    """Return whether there is a value at ``path``, null included."""
+    """Return whether ``data`` has a value, possibly null, at ``path``."""
     parent = value_at(data, path[:-1])
     if isinstance(parent, list):
         return isinstance(path[-1], int) and path[-1] < len(parent)
@@ -147,14 +147,14 @@ def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_path: Ke
     own = schema.chosen(section, value_at(data, section))
     declared = fields(own).get(key, declared) if own is not None else declared
     assert declared is not None
-    # A key that is to blame is shown with its mapping.
+    # An invalid key is shown with its mapping.
     inner = value_path[:-1] if "[key]" in detail["loc"] and value_path != path else value_path
     got = yaml_text(value) if inner == path else f"{yaml_text(value_at(data, inner))} in {yaml_text(value)}"
     return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
 
 
 def _wanted(schema: Schema, path: KeyPath) -> str:
-    """Return what may stand at ``path``."""
+    """Return the allowed values at ``path`` in words."""
     declared, variants = schema.field(path), schema.variants(path)
     if declared is not None and (declared.title or not variants):
         return describe_field(declared)
@@ -169,19 +169,19 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     own = schema.chosen(section, values)
     others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
     if others:
-        return _of_another_kind(schema, path, values, others)
+        return _other_kind_message(schema, path, values, others)
     written = _deepest(path, value_at(data, path))
     name, value = plain_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
-    # Keys below an unknown name belong to a section; and a name of another program's says more than the section's.
+    # Keys below an unknown name belong to a section; another program's name is more specific than the section's.
     misleads = not guess or (written != path and guess not in schema.section_names)
-    whole = section or name in schema.other_names or misleads
-    guess = schema.suggest([str(step) for step in written], own if section else None) if whole else guess
+    as_written = section or name in schema.other_names or misleads
+    guess = schema.suggest([str(step) for step in written], own if section else None) if as_written else guess
     value = str(value).lower() if isinstance(value, bool) else value
-    meant = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
-    if meant == "":
+    equivalent = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
+    if equivalent == "":
         return f"unknown key. Nothing here does what {name}={value} does elsewhere"
-    guess = meant or guess
+    guess = equivalent or guess
     if guess == dotted(path) and "." in key:
         steps = reversed(key.split("."))
         inner = yaml_text(value_at(data, path))
@@ -199,8 +199,8 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     return f"unknown key.{hint} Keys{of}: {_key_names((own,) if own else schema.variants(section))}"
 
 
-def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Variant]) -> str:
-    """For a key that the section has, but not with the kind that is chosen."""
+def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list[Variant]) -> str:
+    """Return the message for a key of another kind of the section."""
     section, key = path[:-1], path[-1]
     chooser = schema.chooser(section)
     tags = [tag for tag, variant in schema.choices(section).items() if variant in others]
@@ -216,7 +216,7 @@ def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Va
 
 
 def _deepest(path: KeyPath, value: Any) -> KeyPath:
-    """`path` and on through mappings of one key: `update.kl.beta=0` was meant as a dotted name."""
+    """Extend `path` through mappings of one key, as from the dotted name `update.kl.beta=0`."""
     while isinstance(value, dict) and len(value) == 1:
         ((key, value),) = value.items()
         path = (*path, key)

@@ -1,4 +1,4 @@
-"""Processes that Linux ends with their parent."""
+"""Tie processes to their parent, on Linux."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def end_with_parent(parent: int) -> None:
-    """Let this process be killed as soon as the thread that started it ends, and end now if ``parent`` already has.
+    """Let Linux kill this process when the thread that started it ends; exit now if ``parent`` already has.
 
-    Other systems than Linux have nothing like it; there a child has to look for itself.
+    Other systems lack it.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

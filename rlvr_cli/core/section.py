@@ -1,4 +1,4 @@
-"""The strict base classes of all sections of the configuration, and shared types of values."""
+"""The strict base classes of the configuration's sections, and shared types."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OneOrMore = BeforeValidator(_one_or_more)
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Values that cannot stand together: their dotted keys, the one to blame first, and the message."""
+    """Conflicting values: their dotted keys, the one to report first, and the message."""
 
     keys: tuple[str, ...]
     message: str
@@ -55,25 +55,25 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    # The key that a plain value in the place of the section sets; "" = it must be a mapping.
+    # The key that a plain value for the section sets; "" = it must be a mapping.
     main_key: ClassVar[str] = ""
-    # The key that chooses among the variants of the section; "" = there are no variants.
+    # The discriminator of the section's variants; "" = no variants.
     chooser: ClassVar[str] = ""
-    # The keys that another choice takes with it when layers are laid over one another; None = all of them.
-    of_the_choice: ClassVar[tuple[str, ...] | None] = None
+    # The keys that another choice resets when layers are merged; None = all of them.
+    reset_with_choice: ClassVar[tuple[str, ...] | None] = None
 
     @classmethod
     def canonical(cls, choice: str) -> str:
-        """The one spelling of a choice, by which choices are compared and stored; an invalid one as it is."""
+        """Return the canonical spelling of a choice; an invalid one unchanged."""
         return choice
 
     @classmethod
     def about_unknown(cls, choice: Any) -> str:
-        """Return what to say of a choice that is none, with a leading blank; "" = the nearest one is named."""
+        """Return a hint on an invalid choice, with a leading blank; "" = suggest the nearest."""
         return ""
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values, checked as the first ones were."""
+        """Return a validated copy with other values."""
         checked = type(self)(**{**dict(self), **changes})
         return self.model_copy(update={name: getattr(checked, name) for name in changes})
 
@@ -82,25 +82,25 @@ S = TypeVar("S", bound=Section)
 
 
 class Choice(Section):
-    """A section that is one of several, told apart by its key ``kind``, or another that the family names.
+    """A section with several variants, discriminated by its key ``kind``, or another of the family.
 
     A direct subclass is a family: ``class Advantage(Choice)``. A subclass of the family that gives ``kind`` a default
-    registers itself by being defined (but for those of user files, see ``Also``), and a field of the family's type
-    takes every kind registered so far:
+    registers itself (except in user files, see ``Also``), and a field of the family's type accepts every registered
+    kind:
 
         class RLOOAdvantage(Advantage):
             kind: Literal["rloo"] = Field("rloo", description="...")
     """
 
-    # Of a family: the key by which its kinds differ.
+    # Of a family: the discriminator.
     chooser: ClassVar[str] = "kind"
     # Of a family: its kinds, in the order of definition.
     kinds: ClassVar[Mapping[str, type[Choice]]] = {}
 
     @classmethod
     def is_family(cls) -> bool:
-        """Return whether ``cls`` stands for all of its kinds."""
-        # Not by name: pydantic asks while Choice itself is being defined.
+        """Return whether ``cls`` is a family."""
+        # Not by name: pydantic calls it while Choice is being defined.
         return any("is_family" in vars(base) for base in cls.__bases__)
 
     @classmethod
@@ -126,13 +126,13 @@ class Choice(Section):
 
 
 def of_user_file(kind: type) -> bool:
-    """Return whether a class was defined by a user file, whose classes are values of one configuration."""
+    """Return whether a class is of a user file, whose classes belong to one configuration."""
     return kind.__module__.startswith(PREFIX)
 
 
 @dataclass(frozen=True)
 class Also:
-    """Annotate a field of a family with kinds that it takes besides the registered ones."""
+    """Annotates a field of a family with further kinds."""
 
     kinds: tuple[type[Choice], ...]
 
@@ -143,6 +143,6 @@ class Also:
 
 
 def define_all(package: str, but: Collection[str] = ()) -> list[ModuleType]:
-    """Every module of ``package``, imported, in the order of their names; without those of the names ``but``."""
+    """Import every module of ``package`` except ``but``, in the order of their names."""
     names = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
     return [import_module(f"{package}.{name}") for name in names if name not in but]

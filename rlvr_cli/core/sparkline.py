@@ -1,4 +1,4 @@
-"""A curve in one line of text."""
+"""Draw a curve in one line of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ASCII = ".:-=+*#@"
 
 
 def levels_for(encoding: str | None) -> str:
-    """The characters of eight levels, from low to high, that text in ``encoding`` can have."""
+    """Return the characters of eight levels, from low to high, that ``encoding`` supports."""
     try:
         BLOCKS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -19,10 +19,10 @@ def levels_for(encoding: str | None) -> str:
 
 
 def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, levels: str = BLOCKS) -> str:
-    """``points`` as at most ``width`` characters; a blank is a place without a point.
+    """Draw ``points`` in at most ``width`` characters; blank = no point.
 
-    A character stands for the mean of the points in its part of the axis; the lowest level is that of the least point
-    and the highest that of the greatest. Points that are all equal are drawn half-way.
+    A character shows the mean of the points in its interval; the levels span the minimum to the maximum. Equal points
+    are drawn half-way.
 
     Args:
         points: (position from 0, finite value).
@@ -41,7 +41,7 @@ def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, leve
 def _character(values: list[float], least: float, greatest: float, levels: str) -> str:
     if not values:
         return " "
-    # Halved: the difference of two finite numbers may not be finite.
+    # Halved, since the difference of two finite numbers may overflow.
     span = greatest / 2 - least / 2
     if span == 0:
         return levels[(len(levels) - 1) // 2]

@@ -1,8 +1,8 @@
-"""Named random streams: every random number of a run comes from a seed derived here.
+"""Named random streams: the seeds of all random numbers of a run.
 
-A stream is addressed by the run's seed and a path of names (``stream_seed(7, "shuffle", 12)``), so a stream can
-be re-created at any point of a run without replaying what was drawn before it: that is what makes resume exact and
-what lets two runs share the same problems and the same sampling noise.
+A stream is addressed by the run's seed and a path of names (``stream_seed(7, "shuffle", 12)``), so it can be re-created
+at any point of a run without replaying earlier draws. This makes resume exact and lets two runs share problems and
+sampling noise.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ import hashlib
 
 
 def stream_seed(seed: int, *path: str | int) -> int:
-    """A 63-bit seed for the stream ``path`` of ``seed``; stable across machines, processes and Python versions."""
+    """Return a 63-bit seed for the stream ``path`` of ``seed``, stable across machines and Python versions."""
     text = "/".join([str(seed), *(f"{type(name).__name__}:{name}" for name in path)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""Tables and results for people and other programs, before they are printed or written: Markdown, LaTeX, CSV."""
+"""Tables and results in Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, with as many cells as ``header``; the first cell of each names it.
+    """Rows of text, each with a cell per column of ``header``; the first cell is its name.
 
     Attributes:
-        title: what the table shows; empty where the lines around it say it.
-        texts: columns (from 0) that hold words and not numbers, besides the first.
-        note: what to know about its numbers.
+        title: "" = none.
+        texts: columns (from 0) with words instead of numbers, besides the first.
+        note: a remark on its numbers.
     """
 
     title: str
@@ -40,13 +40,14 @@ class Table:
 
 @dataclass(frozen=True)
 class ResultDocument:
-    """A result that is printed in any form.
+    """A result in any output format.
 
     Attributes:
-        tables, and the lines before and after them: for people.
-        files: texts of files, printed after all else as they are.
+        tables, and the lines before and after them: for the user.
+        files: texts of files, printed last, verbatim.
         data: everything, with all digits, as JSON.
-        rows: as CSV, a line each; nested values become columns such as `difference.low`. shared: columns of every line.
+        rows: the lines of the CSV; nested values become columns such as `difference.low`. shared: columns of every
+            line.
     """
 
     tables: Sequence[Table]
@@ -59,7 +60,7 @@ class ResultDocument:
 
 
 def markdown(document: ResultDocument) -> str:
-    """Tables, and the lines around them as lists."""
+    """Return tables, and the lines around them as lists."""
     blocks = ["\n".join(f"- {line}" for line in document.before if line)]
     blocks += [f"{table.title}\n\n{markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     blocks.append("\n".join(f"- {line}" for line in document.after if line))
@@ -68,7 +69,7 @@ def markdown(document: ResultDocument) -> str:
 
 
 def latex(document: ResultDocument) -> str:
-    """Tables (package booktabs); the lines around them are comments."""
+    """Return tables (package booktabs), with the lines around them as comments."""
     lines = [f"% {line}" for line in document.before if line]
     for table in document.tables:
         lines += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
@@ -78,7 +79,7 @@ def latex(document: ResultDocument) -> str:
 
 
 def csv_text(document: ResultDocument) -> str:
-    """The rows, with every column that any of them has; empty where a row has no value."""
+    """Return the rows as CSV, with the union of their columns; missing values are empty."""
     rows = [flat_cells(row) for row in document.rows]
     stream = io.StringIO()
     columns = dict.fromkeys(key for row in rows for key in row)
@@ -90,7 +91,7 @@ def csv_text(document: ResultDocument) -> str:
 
 
 def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values as `difference.low`; a list as texts with `;` between them."""
+    """Flatten nested values to `difference.low`, and lists to texts joined by `;`."""
     cells: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(inner, Mapping):
@@ -103,13 +104,13 @@ def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def markdown_table(table: Table) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines: list[Sequence[Cell]] = [table.header, ["---"] * len(table.header), *table.rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def latex_table(table: Table) -> str:
-    """A `tabular` with the rules of booktabs."""
+    """Return a `tabular` with the rules of booktabs."""
 
     def line(cells: Sequence[Cell]) -> str:
         return f"{' & '.join(latex_text(str(cell)) for cell in cells)} \\\\"
@@ -128,5 +129,5 @@ def latex_table(table: Table) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Text with every character that means something to LaTeX escaped."""
+    """Escape text for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -1,4 +1,4 @@
-"""Text fitted to a terminal: its width, lines wrapped at words, tables in columns, colours that carry meaning."""
+"""Format text for a terminal: width, word wrap, tables, colours."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, TextIO
 
 from rlvr_cli.core.text import for_terminal
 
-# Columns without a terminal.
+# Default width without a terminal.
 NO_TERMINAL = 120
 GAP = 2
-# What a meaning looks like; the words say it too.
+# Colours; never the only carrier of a meaning.
 STYLES = {"good": "32", "bad": "31", "warn": "33", "strong": "1"}
 # Of runs and trials.
 STATES = {
@@ -25,7 +25,7 @@ STATES = {
     "interrupted": "warn",
     **dict.fromkeys(("failed", "killed", "damaged"), "bad"),
 }
-# What a line is broken between: commands to be pasted, code in backticks, intervals, numbers with a unit stay whole.
+# Unbreakable pieces of a line: commands, code in backticks, intervals, numbers with a unit.
 _PIECE = re.compile(
     r"(?:(?<=: )|^)rlvr \S.*?(?=[,;.)](?:\s|$)|$)\S*"
     r"|[^\s`]*`[^`\n]+`\S*"
@@ -37,7 +37,7 @@ _PIECE = re.compile(
 
 @dataclass(frozen=True)
 class Marked:
-    """Text with a meaning, of :data:`STYLES`, that a terminal shows by its colour."""
+    """Text with a style of :data:`STYLES`."""
 
     text: str
     style: str
@@ -46,52 +46,52 @@ class Marked:
         return self.text
 
 
-# What a table shows in a row and a column.
+# A cell of a table.
 Cell = str | Marked
 
 
 def state_text(state: str, more: str = "") -> Cell:
-    """Return the state of a run or a trial as its cell shows it, with ``more`` behind it."""
+    """Return the cell of a run's or trial's state, followed by ``more``."""
     return Marked(f"{state}{more}", STATES[state]) if state in STATES else f"{state}{more}"
 
 
 def style_of(text: Cell) -> str | None:
-    """Return the meaning of a line: as it is marked, or that of a warning."""
+    """Return the style of a line: its mark's, or that of a warning."""
     return text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a person reads this stream; one that is closed is None."""
+    """Return whether the stream is a terminal; a closed stream is None."""
     return stream is not None and stream.isatty()
 
 
 def coloured(stream: TextIO | None) -> bool:
-    """Return whether colours go to this stream: NO_COLOR says no, FORCE_COLOR yes, else a terminal gets them."""
+    """Return whether to colour this stream: not with NO_COLOR, always with FORCE_COLOR, else on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(stream) and os.environ.get("TERM") != "dumb")
 
 
 def painted(text: str, style: str) -> str:
-    """``text`` in the colour of a meaning, for a stream that is :func:`coloured`."""
+    """Colour ``text`` by its style, for a :func:`coloured` stream."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
 
 def tell(text: str) -> None:
-    """A line for the person, on standard error."""
+    """Print a line on standard error."""
     safe = for_terminal(text)
     print(wrapped(safe, width()) if is_terminal(sys.stderr) else safe, file=sys.stderr, flush=True)
 
 
 def width() -> int:
-    """Columns of the terminal, also that of a pipe such as `rlvr runs list | head`; COLUMNS wins."""
+    """Return the columns of the terminal, also for a pipe such as `rlvr runs list | head`; COLUMNS wins."""
     columns_set = os.environ.get("COLUMNS", "")
     if columns_set.isdecimal() and int(columns_set):
         return int(columns_set)
     for stream in (sys.stdout, sys.stderr, sys.stdin):
         try:
             columns = os.get_terminal_size(stream.fileno()).columns
-        except (OSError, ValueError, AttributeError):  # no terminal, closed, or no stream of the system
+        except (OSError, ValueError, AttributeError):  # no terminal, closed, or no system stream
             continue
         if columns:
             return columns
@@ -99,7 +99,7 @@ def width() -> int:
 
 
 def cell_width(text: str) -> int:
-    """Columns that ``text`` takes."""
+    """Return the columns of ``text``."""
     if text.isascii():
         return len(text)
     return sum(
@@ -109,7 +109,7 @@ def cell_width(text: str) -> int:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """``text`` with lines broken between words, as indented as they began. What is longer than a line stays whole."""
+    """Wrap ``text`` between words, keeping the indentation. Longer words are not broken."""
     return "\n".join(piece for line in text.split("\n") for piece in _broken(line, columns))
 
 
@@ -128,7 +128,7 @@ def _broken(line: str, columns: int) -> Iterator[str]:
 
 
 def _pieces(text: str, columns: int) -> Iterator[str]:
-    """The words of ``text``; those that belong together are one, where they fit and are no command."""
+    """Yield the unbreakable pieces of ``text`` that fit, except commands, which are always whole."""
     for piece in _PIECE.findall(text):
         if cell_width(piece) <= columns or piece.startswith("rlvr "):
             yield piece
@@ -139,11 +139,11 @@ def _pieces(text: str, columns: int) -> Iterator[str]:
 def table_lines(
     header: Sequence[str], rows: Sequence[Sequence[Any]], columns: int | None, colours: bool = False
 ) -> list[str]:
-    """A table without a frame; cells are wrapped at words, and of too many columns the rest follows in a table below.
+    """Format a table without a frame; cells are wrapped at words, and excess columns follow in a table below.
 
     Args:
         header: the columns' names; all empty = no line for them.
-        columns: to fit into; None = each row is one line.
+        columns: width limit; None = each row is one line.
     """
     lines = [[for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
     natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
@@ -164,7 +164,7 @@ def table_lines(
 
 
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Columns that fit together, each time after the first one, and their widths."""
+    """Yield groups of columns that fit after the first column, and their widths."""
     least = [
         max((_indent(cell) + cell_width(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
         for cells in zip(*lines, strict=True)
@@ -185,7 +185,7 @@ def _indent(cell: str) -> int:
 
 
 def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:
-    """Widths between ``least`` and ``natural``: the room goes to where the cells would take the most lines."""
+    """Return widths between ``least`` and ``natural``, extending the columns with the most wrapped lines."""
     widths, room = list(least), columns - sum(least) - GAP * (len(least) - 1)
     while room > 0 and (growing := [index for index in range(len(widths)) if widths[index] < natural[index]]):
         widths[max(growing, key=lambda index: natural[index] / widths[index])] += 1

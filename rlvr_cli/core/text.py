@@ -1,4 +1,4 @@
-"""Text for people: names that were most likely meant, and text of others made safe to show and to store."""
+"""Text for the user: suggestions of names, escaping, shortening, formatting."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# What XML cannot hold, what moves a cursor, and what turns the direction of the text around it.
+# Characters that are invalid in XML, move the cursor, or change the text direction.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff"
-# What takes no room, so that a terminal shows another text than there is.
+# Characters of zero width, which hide differences on a terminal.
 _WITHOUT_WIDTH = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufff0-\ufffb"
 )
@@ -22,8 +22,8 @@ _INVISIBLE = re.compile(f"[{_HIDDEN}]")
 _UNSAFE = re.compile(f"[{_HIDDEN}{_WITHOUT_WIDTH}\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]")
 
 _USER = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2})[^\s\"'`]*@", re.IGNORECASE)
-# Without a scheme: `name:password@host/v1`. Before it, what is written alike and is documented: a hub id with its
-# configuration and revision, and a reward function with the digest of its file.
+# Credentials without a scheme: `name:password@host/v1`; first the exceptions of the same form: a hub id with
+# configuration and revision, and a reward function with its file's digest.
 _BARE_USER = re.compile(
     r"""(?P<name>
         (?: (?<![\w@./:-]) [A-Za-z0-9][\w.-]*/[\w.-]+:[\w.-]+@(?:refs/[\w./-]+|[\w.-]+)
@@ -36,10 +36,10 @@ _QUERY = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2}[^\s?#\"'`]*[?#])[^\s\"'`)\]]+"
 
 
 def template_environment(folder: Path, **options: Any) -> Environment:
-    """jinja2's environment for the templates in ``folder``: a missing variable is an error, tags leave no blank lines.
+    """Return jinja2's environment for the templates in ``folder``: strict variables, no blank lines from tags.
 
     Args:
-        options: others of ``jinja2.Environment``.
+        options: further options of ``jinja2.Environment``.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -55,30 +55,29 @@ def template_environment(folder: Path, **options: Any) -> Environment:
 
 
 def visible(text: str) -> str:
-    """``text`` with an escape such as `\\x1b` for each character that has no picture; tab and newline stay."""
+    """Escape each non-printable character, as `\\x1b`, except tab and newline."""
     return _INVISIBLE.sub(_escape, text)
 
 
 def for_terminal(text: str) -> str:
-    """``text`` as a terminal may get it: :func:`visible`, and an escape for what takes no room."""
+    """Escape ``text`` for a terminal: :func:`visible`, and characters of zero width."""
     return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def for_json(text: str) -> str:
-    """JSON as a terminal may get it: the same values, with such characters as JSON's own escapes."""
+    """Escape JSON for a terminal, with JSON's escapes: the same values."""
     return _UNSAFE.sub(_json_escape, text)
 
 
 def without_secrets(text: str) -> str:
-    """``text`` without what may be a secret in addresses: name and password, query and fragment."""
+    """Remove possible secrets of addresses from ``text``: name and password, query and fragment."""
     if "@" in text:
         text = _BARE_USER.sub(lambda match: match["name"] or "***@", _USER.sub(r"\1***@", text))
     return _QUERY.sub(r"\1***", text) if ":/" in text else text
 
 
 def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name most like `word`, None where none is as close as `cutoff` (1 = equal); two letters may be
-    swapped."""
+    """Return the name most similar to `word` (transpositions allowed), or None below `cutoff` (1 = equal)."""
     by_lower, word = {name.lower(): name for name in names}, word.lower()
     swapped = (word[:at] + word[at : at + 2][::-1] + word[at + 2 :] for at in range(len(word) - 1))
     if exact := next((text for text in swapped if text in by_lower and text != word), None):
@@ -88,24 +87,24 @@ def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """` Did you mean X?`, with a leading blank; empty where nothing is near."""
+    """Return ` Did you mean X?`, with a leading blank, or ""."""
     guess = nearest(word, names)
     return f" Did you mean `{guess}`?" if guess else ""
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """The first ``most`` names, and how many more there are: `a, b and 3 more`."""
+    """Return the first ``most`` names and the number of others: `a, b and 3 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def one_line(text: str) -> str:
-    """``text`` on one line, with :func:`visible`."""
+    """Return ``text`` on one line, escaped by :func:`visible`."""
     return visible(" ".join(text.split()))
 
 
 def shortened(text: str, most: int) -> str:
-    """``text``, or its beginning and end around "…", of ``most`` characters."""
+    """Return ``text``, shortened to ``most`` characters by "…" in the middle."""
     if len(text) <= most:
         return text
     tail = (most - 1) // 2
@@ -113,10 +112,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def told_apart(names: Sequence[str], most: int) -> dict[str, str]:
-    """Return what each of these names is called in ``most`` characters, no two alike.
+    """Return a unique label of at most ``most`` characters for each name.
 
-    Of names that :func:`shortened` makes equal, the part is kept in which they differ; where that does not do, all get
-    a number.
+    Names that :func:`shortened` makes equal keep their differing part, or get a number.
     """
     labels = {name: shortened(name, most) for name in names}
     apart, head = dict(labels), most // 3
@@ -132,29 +130,28 @@ def told_apart(names: Sequence[str], most: int) -> dict[str, str]:
 
 
 def listed(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def capital(text: str) -> str:
-    """``text`` as the beginning of a sentence."""
+    """Capitalize the first letter of ``text``."""
     return text[:1].upper() + text[1:]
 
 
 def clock(seconds: float) -> str:
-    """`8.1 s`, `3.3 min`, `2.1 h`."""
+    """Format seconds: `8.1 s`, `3.3 min`, `2.1 h`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _alike(first: str, other: str) -> int:
-    """Return how many characters they begin with alike."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
 def count(number: int, name: str) -> str:
-    """`1 seed`, `1,319 problems`."""
+    """Return `1 seed`, `1,319 problems`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
@@ -168,7 +165,7 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def duration_in_words(seconds: float) -> str:
-    """`3 h 20 min`, `5 d 4 h`, `42 s`."""
+    """Format seconds: `3 h 20 min`, `5 d 4 h`, `42 s`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,8 +1,8 @@
-"""Python files of the user's: a method, a task or reward functions, named by a path and imported with importlib.
+"""User files: a method, a task or reward functions in Python, imported by path.
 
 A configuration refers to a file as ``PATH.py@DIGEST``, the digest of its text and of the modules that it imports from
-its own folder. A run keeps copies in its folder ``code/``, where a reference in the run's configuration is looked up
-first. Nothing here is imported by commands that only read.
+its folder. A run keeps copies in its folder ``code/``, which references in the run's configuration resolve to first.
+Commands that only read do not import user files.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ ENDING = ".py"
 REFERENCE = re.compile(r"(?P<path>.+\.py)(?:@(?P<digest>[0-9a-f]{12}))?")
 # The folder of copies in a run, and next to the configurations of a sweep.
 COPIES = "code"
-# Seconds that a file may take to be imported.
+# Timeout of an import, in seconds.
 LOADING = 60.0
-# Modules of user files have names that begin so. The text that was executed stands in them under TEXT.
+# Prefix of the names of user files' modules, and their attribute with the executed text.
 PREFIX, TEXT = "rlvr_user_", "__text__"
 
 
 @dataclass(frozen=True)
 class UserFile:
-    """A file of Python as it was read.
+    """A Python file of the user's, with its text.
 
     Attributes:
         path: absolute. text: its content, with `\\n` at the ends of lines.
@@ -68,11 +68,11 @@ class UserFile:
 
     @property
     def reference(self) -> str:
-        """Return what a configuration has in place of the file."""
+        """The reference to the file in a configuration."""
         return f"{self.path}@{self.digest}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the file as a worker process gets it."""
+        """Return the file as JSON, for a worker."""
         return {"path": str(self.path), "text": self.text, "imports": dict(self.imports)}
 
     @classmethod
@@ -81,7 +81,7 @@ class UserFile:
         return cls(Path(value["path"]), value["text"], value["imports"])
 
     def at(self, name: str) -> str:
-        """Return where a class or a constant of the file is defined, as `my.py:12`."""
+        """Return the location of a class or a constant of the file, as `my.py:12`."""
         return f"{shown(self.path)}:{self._lines.get(name, 1)}"
 
     @cached_property
@@ -103,7 +103,7 @@ class UserFile:
 
 
 def read_user_file(path: Path) -> UserFile:
-    """Read a file and what it imports from its folder. Raises UserError for what is no Python text."""
+    """Read a file and its imports from its folder. Raises UserError for anything but Python text."""
     path = path.parent.resolve() / path.name
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
@@ -125,7 +125,7 @@ def _read(path: Path) -> str:
 
 
 def _imports_of(path: Path, text: str) -> dict[str, str]:
-    """Read the modules of the file's folder that `import` statements name, directly or not; packages as a whole."""
+    """Read the modules of the file's folder that it imports, directly or not; packages as a whole."""
     folder, texts, waiting = path.parent, dict[str, str](), [text]
     while waiting:
         try:
@@ -138,7 +138,7 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
             if _is_library(top, folder):
                 continue
             package, module = folder / top, folder / f"{top}{ENDING}"
-            # As `import` does: a folder without __init__.py is a package where there is no module of its name.
+            # As in `import`: a folder without __init__.py is a package unless a module has its name.
             is_package = package.is_dir() and ((package / "__init__.py").is_file() or not module.is_file())
             for file in sorted(package.rglob(f"*{ENDING}")) if is_package else [module]:
                 key = file.relative_to(folder).as_posix()
@@ -149,10 +149,10 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
 
 
 def _is_library(name: str, folder: Path) -> bool:
-    """Return whether a module of that name is installed: it wins over a file of the folder."""
+    """Return whether a module of that name is installed, which takes precedence over the folder's."""
     others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
     paths = [path for path in sys.path if path not in others]
-    # The root of an editable checkout, which the search leaves out, has this package.
+    # This package, which may be in an editable checkout that the search excludes.
     names = sys.stdlib_module_names | {"rlvr_cli"}
     return name in names or PathFinder.find_spec(name, paths) is not None
 
@@ -160,10 +160,10 @@ def _is_library(name: str, folder: Path) -> bool:
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     """Read the file that a configuration, in ``folder``, or the command line refers to.
 
-    A reference with a digest is first looked for among the copies next to the configuration. Any path is relative to
-    the folder, or else to the current one.
+    A reference with a digest is first searched among the copies next to the configuration. Paths are relative to the
+    folder, or else to the current one.
 
-    Raises UserError where there is no such file of Python, or one of another digest.
+    Raises UserError for a missing file, or another digest.
     """
     match = REFERENCE.fullmatch(written)
     if match is None:
@@ -181,19 +181,19 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
 
 
 def near_path(written: str, folder: Path | None) -> Path:
-    """Return a path that is relative to the folder, or else to the current one."""
+    """Resolve a path relative to the folder, or else to the current one."""
     path = local_path(written)
     near = path if folder is None else folder / path
     return near if near.exists() or not path.exists() else path
 
 
 def without_folder(reference: str) -> str:
-    """Return a reference without its folder: what identifies a file, wherever it is."""
+    """Return a reference without its folder, which identifies a file in any location."""
     return reference.rpartition("/")[2]
 
 
 class _Text(SourceFileLoader):
-    """Loads the text of a module that was read, whatever its file is by now."""
+    """Loads a module from its text, even if the file has changed since it was read."""
 
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
@@ -207,20 +207,20 @@ class _Text(SourceFileLoader):
 
 
 class _Neighbours:
-    """Finds the modules that a user file imports from its folder, before the current folder's of the same names."""
+    """Finds the modules that a user file imports from its folder, before modules of the current folder."""
 
     def __init__(self, file: UserFile) -> None:
         self.folder = str(file.path.parent)
         self.texts = file.imports
         self.names = {name.partition("/")[0].removesuffix(ENDING) for name in file.imports}
-        # Imported modules of these names, while `sys.modules` has those of another file.
+        # This file's modules, while `sys.modules` has another file's of the same names.
         self.modules: dict[str, ModuleType] = {}
 
     def has(self, name: str) -> bool:
         return name.partition(".")[0] in self.names
 
     def come_first(self) -> None:
-        """Let the names of the folder's modules stand for them, as two folders may have modules of one name."""
+        """Put the folder's modules into `sys.modules`, as two folders may have modules of one name."""
         first = next((finder for finder in sys.meta_path if isinstance(finder, _Neighbours)), None)
         if first is self:
             return
@@ -252,9 +252,9 @@ _LOADED: dict[tuple[Path, str], ModuleType] = {}
 
 
 def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
-    """Import the file; a text is executed once. Its folder stays the last of `sys.path`, for imports in functions.
+    """Import the file; a text is executed once. Its folder stays last in `sys.path`, for imports in functions.
 
-    Raises UserError: one line with file, line and what was raised, also for `sys.exit` and for a file that hangs.
+    Raises UserError: one line with file, line and error, also for `sys.exit` and a timeout.
     """
     key = (file.path, file.digest)
     if key not in _LOADED:
@@ -271,12 +271,12 @@ def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
 def _executed(file: UserFile) -> ModuleType:
     module = ModuleType(file.module)
     vars(module).update({"__file__": str(file.path), TEXT: file.text})
-    # Dataclasses, pickle and pydantic look a class up by its module.
+    # Dataclasses, pickle and pydantic look up classes by their module.
     sys.modules[file.module] = module
-    # What the folder's modules leave as bytecode might be taken for a later text of the same second.
+    # Bytecode of the folder's modules could be used for a later text of the same second.
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        # The text that was hashed, whatever the file is by now.
+        # The hashed text, even if the file has changed.
         exec(compile(file.text, file.path, "exec", dont_inherit=True), vars(module))  # noqa: S102
     except BaseException:
         del sys.modules[file.module]
@@ -287,7 +287,7 @@ def _executed(file: UserFile) -> ModuleType:
 
 
 def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
-    """Import the file and return what it calls ``name``. Raises UserError as :func:`load_module`, or for no name."""
+    """Import the file and return its object ``name``. Raises UserError as :func:`load_module`, or without the name."""
     values = vars(load_module(file, seconds))
     if name not in values:
         names = [key for key in values if getattr(values[key], "__module__", None) == file.module and key[0] != "_"]
@@ -297,7 +297,7 @@ def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
 
 
 class _TooLong(BaseException):
-    """The time is up; no ``except Exception`` of the user's stops this."""
+    """Timeout. Derives from BaseException so that `except Exception` in user code does not catch it."""
 
 
 @contextlib.contextmanager
@@ -308,13 +308,13 @@ def guarded(
     kind: type[UserError | RunError] = RunError,
     about: str = "",
 ) -> Iterator[None]:
-    """Call code of the user's in this process: errors are of ``kind``, one line with the place in the user's file.
+    """Run user code in this process; its errors become ``kind``, one line with the location in the user's file.
 
-    What it prints goes to standard error, and the current folder stays what it was. A call of `os._exit` ends this
-    process: files are tried in a process of their own first.
+    Its output goes to standard error, and the current folder is restored. A call of `os._exit` ends this process, so
+    files are first tried in a separate one.
 
     Args:
-        called: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
+        called: name of the call. seconds: timeout, in the main thread only. about: end of the message.
     """
     folder = Path.cwd()
     _neighbours(file).come_first()
@@ -332,7 +332,7 @@ def guarded(
             raise kind(f"{error_line(error, file)}: {error_text(error)}{about}") from error
         raise kind(f"{shown(file.path)}:{error.lineno}: syntax error: {error.msg}{about}") from None
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        # Where nobody else handles SIGINT, this may be Ctrl-C.
+        # With the default handler of SIGINT this may be Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise
         if type(error).__name__ == "OutOfMemoryError":
@@ -345,7 +345,7 @@ def guarded(
 
 @contextlib.contextmanager
 def _deadline(seconds: float | None) -> Iterator[None]:
-    """Raise _TooLong in what runs longer. Only in the main thread; an earlier timer is set again."""
+    """Raise _TooLong after ``seconds``. Only in the main thread; an earlier timer is restored."""
     earlier, _ = signal.getitimer(signal.ITIMER_REAL)
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or 0 < earlier < seconds:
@@ -367,25 +367,25 @@ def _deadline(seconds: float | None) -> Iterator[None]:
 
 
 def error_line(error: BaseException, file: UserFile) -> str:
-    """Return `my.py:12`: the innermost place of an exception in the file or in what it imports from its folder."""
+    """Return the innermost location of an exception in the file or its local imports, as `my.py:12`."""
     paths = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in paths]
     return f"{shown(frames[-1].filename)}:{frames[-1].lineno}" if frames else shown(file.path)
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception's type and text, on one line."""
+    """Format an exception's type and text on one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def value_text(value: Any) -> str:
-    """Return a value with its type, on one line, as an error shows it."""
+    """Format a value with its type on one line, for an error."""
     return f"{' '.join(repr(value).split())[:60]} ({type(value).__name__})"
 
 
 def escaped_error(error: BaseException) -> str | None:
-    """Return the line for an exception that came from a user file, or from a library that one called; else None."""
+    """Return the message for an exception from a user file, or a library that it called; else None."""
     ours = str(Path(__file__).parents[1])
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     for frame, line in reversed(frames):
@@ -397,20 +397,20 @@ def escaped_error(error: BaseException) -> str | None:
 
 
 def awaited(value: Any) -> Any:
-    """Return a value, or what an awaitable one gives."""
+    """Return a value, or the result of an awaitable."""
     return _event_loop().run_until_complete(value) if inspect.isawaitable(value) else value
 
 
 @cache
 def _event_loop() -> Any:
-    """Make the one event loop of all calls: clients that a module keeps belong to theirs."""
+    """Create the event loop shared by all calls, since a module's clients are bound to a loop."""
     import asyncio  # slow to import, and few files need it
 
     return asyncio.new_event_loop()
 
 
 def shown(path: Path | str) -> str:
-    """Return a path as the user would write it in the current folder."""
+    """Return a path relative to the current folder if it is inside."""
     with contextlib.suppress(ValueError, OSError):
         return str(Path(path).relative_to(Path.cwd()))
     return str(path)
@@ -424,14 +424,14 @@ def classes_of(file: UserFile) -> list[type]:
 
 
 def function_line(function: Any, file: UserFile) -> str:
-    """Return where a function or property stands, as `my.py:12`; line 1 where it is of another file."""
+    """Return the location of a function or property, as `my.py:12`; line 1 if it is of another file."""
     code = getattr(inspect.unwrap(getattr(function, "fget", function)), "__code__", None)
     line = code.co_firstlineno if code is not None and code.co_filename == str(file.path) else 1
     return f"{shown(file.path)}:{line}"
 
 
 def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[str, str]]]:
-    """Write the files into ``folder``/code, each in a folder of its digest; what a run's manifest says of them."""
+    """Write the files into ``folder``/code, each in a folder of its digest; return their entry in the manifest."""
     entries = []
     for file in files:
         copy = folder / COPIES / file.digest
@@ -443,7 +443,7 @@ def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[
 
 
 def changed_files(manifest: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the files of a run that were edited since; a file that is gone was not."""
+    """Return warnings about the run's files that were edited since; deleted files are not reported."""
     sentences = []
     for entry in manifest.get("user_files") or ():
         path = Path(str(entry["file"]))

@@ -1,7 +1,7 @@
-"""Reads and writes YAML 1.2 safely: plain data only, every value with its line, and nothing that can blow up.
+"""Read and write YAML 1.2 safely: plain data only, with the line of every value, and limits on depth and size.
 
-The parser is libyaml's, by PyYAML: reading the configurations of forty runs is nothing but parsing. Its events become
-data here, as no loader of a library has both lines and limits.
+The parser is libyaml's, by PyYAML, for speed. Its events become data here, since no library's loader has both lines and
+limits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_NODES = 5_000
 KeyPath = tuple[Any, ...]
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What plain words mean in YAML 1.2: `yes` and `1:30` stay text, and `1e-6` is a number.
+# Plain scalars in YAML 1.2: `yes` and `1:30` are text, and `1e-6` is a number.
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?[0-9]+$")
 _FLOAT = re.compile(
@@ -36,7 +36,7 @@ _NOT_PRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that either YAML 1.1 or 1.2 takes for something else."""
+    """Quotes text that YAML 1.1 or 1.2 would read as another type."""
 
 
 for _kind, _pattern, _first in (
@@ -50,24 +50,24 @@ for _kind, _pattern, _first in (
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """A YAML document as plain data, and the line (from 1) on which each key or list item stands."""
+    """A YAML document as plain data, with the line (from 1) of each key or list item."""
 
     data: Any
     lines: dict[KeyPath, int]
 
     def line(self, path: KeyPath) -> int | None:
-        """Return the line of ``path`` or of the value around it; None for a document without lines."""
+        """Return the line of ``path`` or of the enclosing value; None for a document without lines."""
         numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
         return next((line for line in numbers if line is not None), None)
 
     def at(self, file: object, path: KeyPath) -> str:
-        """Return where ``path`` is, as `file.yaml:3`."""
+        """Return the location of ``path``, as `file.yaml:3`."""
         line = self.line(path) if path else None
         return str(file) if line is None else f"{file}:{line}"
 
 
 class YamlProblem(Exception):
-    """One thing wrong with a YAML text: `line` (from 1, or None) and a message."""
+    """An error in a YAML text: `line` (from 1, or None) and a message."""
 
     def __init__(self, line: int | None, message: str) -> None:
         super().__init__(message)
@@ -75,19 +75,19 @@ class YamlProblem(Exception):
         self.message = message
 
     def at(self, source: object) -> str:
-        """Return where it is, as `file.yaml:3`."""
+        """Return the location, as `file.yaml:3`."""
         return f"{source}:{self.line}" if self.line else str(source)
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file.
+    """Read the text of a configuration file.
 
     Raises:
         YamlProblem: missing, unreadable, too large or not UTF-8.
     """
     try:
         _check_regular(path.stat().st_mode)
-        # Should a pipe have taken its place meanwhile, opening it does not wait for a writer.
+        # Non-blocking, in case it has been replaced by a pipe.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
             _check_regular(os.fstat(file.fileno()).st_mode)
             raw = file.read(MAX_BYTES + 1)
@@ -105,10 +105,10 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> YamlDocument:
-    """Plain data from YAML text. An empty document is None.
+    """Parse YAML text into plain data. An empty document is None.
 
     Raises:
-        YamlProblem: a syntax error, a repeated key, an alias, a tag, or more depth or size than is sensible.
+        YamlProblem: a syntax error, a repeated key, an alias, a tag, or excessive depth or size.
     """
     wrong = _NOT_PRINTABLE.search(text)
     if wrong:
@@ -122,7 +122,7 @@ def parse(text: str) -> YamlDocument:
 
 
 def dump(data: Any, *, flow: bool = False) -> str:
-    """YAML text that `parse` reads back to equal data; on one line with `flow`."""
+    """Write YAML text that `parse` reads back to equal data; on one line with `flow`."""
     style, width = (True, float("inf")) if flow else (None, 100)
     text: str = yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=style, width=width
@@ -131,7 +131,7 @@ def dump(data: Any, *, flow: bool = False) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """A value as a user would write it, shortened."""
+    """Return a value as YAML, shortened."""
     if isinstance(value, (dict, list)):
         text = dump(value, flow=True)
     else:
@@ -147,7 +147,7 @@ def _check_regular(mode: int) -> None:
 
 
 class _Reader:
-    """Builds data from the parser's events, within the limits: no alias is ever expanded."""
+    """Builds data from the parser's events within the limits, without expanding aliases."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_PARSER))
@@ -208,7 +208,6 @@ def _line(event: Any) -> int:
 
 
 def _scalar(text: str, line: int) -> Any:
-    """Return what a word without quotes means."""
     if _NULL.match(text):
         return None
     if _INT.match(text):
@@ -216,13 +215,13 @@ def _scalar(text: str, line: int) -> Any:
             raise YamlProblem(line, f"the number {text[:12]}... has {len(text)} digits; no key takes one that long")
         return int(text)
     if _FLOAT.match(text):
-        # float() reads every spelling of YAML's but its dotted infinities and NaN.
+        # float() reads all of YAML's spellings except its dotted infinities and NaN.
         return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
     return text.lower() == "true" if _BOOL.match(text) else text
 
 
 def _mark(error: yaml.MarkedYAMLError) -> yaml.Mark | None:
-    """Return where the error is; of a key without a colon that is the key, not where the parser gave up."""
+    """Return the location of the error; for a key without a colon that of the key."""
     if error.context == "while scanning a simple key":
         return error.context_mark
     return error.problem_mark or error.context_mark

@@ -16,7 +16,7 @@ from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, set_files
 from rlvr_cli.tasks.files import file_rows
-from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, task_kinds, whole_set
+from rlvr_cli.tasks.sets import data_sets, full_set, is_generated, problems_name, task_kinds
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -163,7 +163,7 @@ def _count_rows(name: str, split: str, folder: Path) -> int | None:
     if path is None:
         return None
     try:
-        files = set_files(whole_set(name), path, split)[split]
+        files = set_files(full_set(name), path, split)[split]
     except UserError:
         return None  # a folder without files of rows
     return sum(map(file_rows, files)) if files else None

@@ -169,7 +169,7 @@ def listing() -> dict[str, Any]:
         "benchmarks": {
             name: {
                 "task": sets[name].task,
-                "what": sets[name].what,
+                "what": sets[name].summary,
                 "problems": sets[name].size,
                 "files": sets[name].files["test"],
                 "hub": sets[name].hub,
@@ -177,7 +177,7 @@ def listing() -> dict[str, Any]:
             }
             for name in benchmarks()
         },
-        "generated": {name: {"task": sets[name].task, "what": sets[name].what} for name in generated_names()},
+        "generated": {name: {"task": sets[name].task, "what": sets[name].summary} for name in generated_names()},
         "suites": {
             suite.name: {
                 "paper": suite.paper,

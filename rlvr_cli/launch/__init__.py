@@ -1,1 +1,1 @@
-"""Several processes for one training: how they are started, watched and ended."""
+"""Start, monitor and end the processes of a training, locally and on Slurm."""

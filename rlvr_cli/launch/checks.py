@@ -1,4 +1,4 @@
-"""Checks before a run starts or resumes, and the name of a new run."""
+"""Checks before a run starts or resumes, and its default name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlvr_cli.tasks.sets import problems_name
 
 
 def default_name(config: Config) -> str:
-    """``<method>-<problems>-<model>-s<seed>``, with a model's path reduced to its last part."""
+    """Return ``<method>-<problems>-<model>-s<seed>``, with the last component of a model's path."""
     problems = problems_name(config.task.name, config.task.data)
     task, model = (
         "".join(letter if letter.isalnum() or letter in "._+-" else "-" for letter in name)
@@ -22,12 +22,12 @@ def default_name(config: Config) -> str:
     return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
 
 
-# In the manifest while the configuration is being replaced by that of a longer run: a kill in between loses nothing.
+# In the manifest while the configuration is replaced by that of a longer run, so that a kill in between loses nothing.
 EXTENDING = "extending_to"
 
 
 def check_resumable(run: RunDir, *, finished: bool = False) -> None:
-    """Raise UserError where ``run`` is finished or its configuration is not the one that it began with.
+    """Raise UserError where ``run`` is finished, its configuration was edited, or its checkpoints were removed.
 
     Args:
         finished: whether it may be finished.
@@ -56,7 +56,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
 
 
 def check_processes(run: RunDir, config: Config, world: World) -> None:
-    """Raise UserError where ``run`` was begun with another number of processes than there are now."""
+    """Raise UserError if the number of processes is not that of the run's start."""
     if config.launch.processes != world.processes:
         raise UserError(
             f"{run.path}: was begun with {config.launch.processes} "

@@ -1,4 +1,4 @@
-"""The command that starts the processes of this node, and what can be checked before it is run."""
+"""Plan and check the processes of this node before they are started."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PACKAGES = str(Path(__file__).parents[2])
 
 @dataclass(frozen=True)
 class Node:
-    """This machine's part of a launch.
+    """This node of a launch.
 
     Attributes:
-        processes: of the whole launch; ``local`` of them on this machine.
-        number: of this machine, from 0 to ``nodes`` - 1.
-        address, port: where to reach rank 0.
-        gpus: visible here; with none, the processes compute on the CPU.
+        processes: of the whole launch; ``local`` of them on this node.
+        number: of this node, from 0 to ``nodes`` - 1.
+        address, port: of rank 0.
+        gpus: visible on this node; 0 = the processes compute on the CPU.
     """
 
     processes: int
@@ -46,17 +46,16 @@ class Node:
 
     @property
     def ranks(self) -> range:
-        """The ranks that run here."""
         return range(self.number * self.local, (self.number + 1) * self.local)
 
 
 def needs_launcher(launch: LaunchConfig) -> bool:
-    """Return whether the training runs in child processes rather than in this one."""
+    """Return whether the training runs in child processes."""
     return launch.processes > 1 or is_sharded(launch)
 
 
 def check_alone(launch: LaunchConfig) -> None:
-    """Raise UserError where variables or accelerate's file speak of more than the one process that would train."""
+    """Raise UserError for several nodes (NNODES) with a single process."""
     problems: list[str] = []
     if (nodes := environment_number("NNODES", 1)) > 1:
         problems.append(
@@ -68,11 +67,13 @@ def check_alone(launch: LaunchConfig) -> None:
 
 
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
-    """Return what to start on this machine, and warnings. The environment's usual variables name the others.
+    """Return the processes of this node, and warnings.
 
-    NNODES and NODE_RANK say how many machines there are and which this is; MASTER_ADDR and MASTER_PORT where rank 0 is.
+        NNODES and NODE_RANK are the number of nodes and the index of this one; MASTER_ADDR and MASTER_PORT the address
+        of rank
+    0.
 
-    Raises UserError, with every problem, where this cannot be.
+        Raises UserError with every problem.
     """
     problems: list[str] = []
     if sys.platform != "linux":
@@ -130,13 +131,13 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
 
 
 def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the ranks' environment: this process's, without another launcher's traces, and ``extra``."""
+    """Return the ranks' environment: this process's without the variables of other launchers, and ``extra``."""
     ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
-    # accelerate sets what a process computes with by these; the run's own configuration is what counts.
+    # accelerate's settings, which the run's configuration replaces.
     ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_"))}
     paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
     ours |= {"PYTHONPATH": paths}
-    # Launchers set it to 1 and say so at length; each process sets its threads itself.
+    # torchrun sets it to 1 with a long warning; each process sets its threads itself.
     ours.setdefault("OMP_NUM_THREADS", "1")
     if not node.gpus:
         ours["ACCELERATE_USE_CPU"] = "true"
@@ -144,7 +145,7 @@ def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def visible_gpus() -> int:
-    """GPUs that torch sees. Asked of another process where there may be some, so that this one need not load torch."""
+    """Count the GPUs that torch sees, in a child process if there may be any, so that this one need not load torch."""
     if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
         return 0
     code = "import torch; print(torch.cuda.device_count())"
@@ -159,8 +160,7 @@ def visible_gpus() -> int:
 def free_port() -> int:
     """Return a free port of this machine.
 
-    The launcher listens on it seconds later: so none of those that systems give to connections by themselves, one of
-    which could come first.
+    Not an ephemeral port: the launcher binds it seconds later, and a connection could take such a port first.
     """
     for port in random.Random().sample(PORTS, len(PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

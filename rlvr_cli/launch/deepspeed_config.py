@@ -1,7 +1,7 @@
-"""DeepSpeed configurations: the presets and files that `launch.deepspeed` names.
+"""The DeepSpeed presets and files of `launch.deepspeed`.
 
-What the run decides is left to transformers, which fills it in where the configuration has "auto". No torch is loaded
-here, so that a file which decides it itself is reported before anything starts.
+transformers fills in the run's settings where the configuration has "auto"; a file that sets them otherwise is reported
+before anything starts. Imports no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FROM_THE_RUN: dict[str, Any] = {
     "gradient_clipping": AUTO,
     "bf16": {"enabled": AUTO},
 }
-# Else the passes of a step are summed in bfloat16, which loses more with each.
+# Otherwise gradients are accumulated in bfloat16, whose error grows with each pass.
 _OF_PRESETS = {**_FROM_THE_RUN, "data_types": {"grad_accum_dtype": "fp32"}}
 _STAGE_3 = {
     "stage": 3,
@@ -38,7 +38,7 @@ _STAGE_3 = {
     "stage3_gather_16bit_weights_on_model_save": True,
 }
 _ON_THE_HOST = {"device": "cpu", "pin_memory": True}
-# configs/deepspeed has the same as files, to copy and change.
+# The same as files, to copy and change: configs/deepspeed.
 PRESETS: dict[str, dict[str, Any]] = {
     "zero2": {**_OF_PRESETS, "zero_optimization": {"stage": 2, "overlap_comm": True, "contiguous_gradients": True}},
     "zero3": {**_OF_PRESETS, "zero_optimization": _STAGE_3},
@@ -47,7 +47,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "zero_optimization": {**_STAGE_3, "offload_optimizer": _ON_THE_HOST, "offload_param": _ON_THE_HOST},
     },
 }
-# What the run decides, besides _FROM_THE_RUN, or does not do.
+# Further settings of the run, or unsupported ones.
 _NOT_OF_A_FILE = (
     *("optimizer", "scheduler", "fp16", "amp", "bfloat16", "torch_autocast"),
     *("elasticity", "curriculum_learning", "data_efficiency", "progressive_layer_drop", "compression_training"),
@@ -56,12 +56,12 @@ _NOT_OF_A_FILE = (
 
 
 def is_sharded(launch: LaunchConfig) -> bool:
-    """Return whether the model is divided among the processes, in place of a whole one in each."""
+    """Return whether the model is sharded over the processes."""
     return launch.deepspeed is not None
 
 
 def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
-    """Return DeepSpeed's configuration with "auto" for what the run decides; None where none is asked for.
+    """Return DeepSpeed's configuration with "auto" for the run's settings; None without DeepSpeed.
 
     Raises UserError if the preset or file does not exist, or is not a JSON object.
     """
@@ -83,16 +83,16 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
         raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration, which is a JSON object.")
     settings: dict[str, Any] = {**copy.deepcopy(_FROM_THE_RUN), **read}
     if stage_of(settings) == 3:
-        # A checkpoint has whole weights.
+        # Checkpoints have unsharded weights.
         settings["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
     return settings
 
 
 def check_deepspeed(config: Config, *, here: bool = True) -> None:
-    """Raise UserError with everything in what `launch.deepspeed` names that the run decides, or cannot do.
+    """Raise UserError for all settings of the DeepSpeed configuration that the run decides or does not support.
 
     Args:
-        here: whether it trains on this machine, which needs DeepSpeed.
+        here: whether the training runs on this machine, which then needs DeepSpeed.
     """
     settings = deepspeed_settings(config.launch)
     if settings is None:
@@ -105,12 +105,12 @@ def check_deepspeed(config: Config, *, here: bool = True) -> None:
 
 
 def sums_in_float32(settings: dict[str, Any]) -> bool:
-    """Return whether DeepSpeed adds up a step's gradients in float32 rather than in the format of the weights."""
+    """Return whether DeepSpeed accumulates gradients in float32 rather than in the format of the weights."""
     return _section(settings, "data_types").get("grad_accum_dtype") in ("fp32", "float", "float32", "torch.float32")
 
 
 def stage_of(settings: dict[str, Any]) -> Any:
-    """Return ZeRO's stage in DeepSpeed's configuration; 0 where it says none."""
+    """Return ZeRO's stage in DeepSpeed's configuration, by default 0."""
     return _section(settings, "zero_optimization").get("stage", 0)
 
 

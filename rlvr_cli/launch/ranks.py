@@ -1,4 +1,4 @@
-"""Files by which the ranks of a launch report to the process that started them: pids, the run, failures, results."""
+"""Reports of the ranks to the launching process, as files: pids, the run, failures, results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Literal
 from rlvr_cli.core.errors import JointError, RunError, UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.processes import end_with_parent
-from rlvr_cli.launch.world import Elsewhere, World
+from rlvr_cli.launch.world import PeerFailed, World
 
 ORDER = "order.json"
 CONFIG = "config.yaml"
 
-# Errors of a rank whose peer is gone, in the words of gloo, NCCL, their store, DeepSpeed and torch.
+# Errors after the loss of a peer, as worded by gloo, NCCL, their store, DeepSpeed and torch.
 _SECONDARY = re.compile(
     r"connection (reset|closed|refused|was (likely )?closed)|broken pipe|gloo|nccl|distbackenderror|timed out|"
     r"socket timeout|recvvalue|sendbytes|remote process exited|process group|tcpstore|read error \[|write error \[",
@@ -26,14 +26,14 @@ _SECONDARY = re.compile(
 )
 
 
-# Not the error files of torch.distributed's `record`: their time stamps are whole seconds, within which the echoes of a
-# failure fall too, and they do not tell a user's mistake, which gets no traceback, from a bug.
+# Not the error files of torch.distributed's `record`: their time stamps are whole seconds, too coarse to order a
+# failure and its consequences, and they do not separate user errors, which get no traceback, from bugs.
 @dataclass(frozen=True)
 class RankFailure:
-    """Cause of a rank's end.
+    """The failure of a rank.
 
     Attributes:
-        kind: ``user`` bad input, ``run`` a failure that is explained, ``joint`` one that is no single rank's, ``bug``
+        kind: ``user`` bad input, ``run`` a failure with an explanation, ``joint`` one of all ranks together, ``bug``
             anything else.
         trace: the traceback of a bug.
         secondary: whether the rank failed only because another one had ended.
@@ -55,7 +55,7 @@ class RankFailure:
 def failure_of(rank: int, error: BaseException, trace: str) -> RankFailure:
     """Return ``error`` as the failure of ``rank``."""
     text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
-    if isinstance(error, Elsewhere):
+    if isinstance(error, PeerFailed):
         return RankFailure(rank, "run", text, secondary=True)
     if isinstance(error, UserError):
         return RankFailure(rank, "user", text)
@@ -74,13 +74,13 @@ def read_failures(folder: Path) -> list[RankFailure]:
 
 
 def first_cause(failures: list[RankFailure]) -> RankFailure:
-    """Return the failure that the others follow from; of ranks with the same text, the lowest."""
+    """Return the root cause; of ranks with the same text, the lowest."""
     primary = [failure for failure in failures if not failure.secondary] or failures
     return min((failure for failure in primary if failure.text == primary[0].text), key=lambda failure: failure.rank)
 
 
 def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
-    """Return what ``rank`` reported as ``kind`` (``pid``, ``run`` or ``result``); None before it has."""
+    """Return the report ``kind`` (``pid``, ``run`` or ``result``) of ``rank``, or None."""
     try:
         report: dict[str, Any] = json.loads((folder / f"{kind}-{rank}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
 
 
 class RankReports:
-    """Reports of this rank to the process that started torchrun; from here on the rank ends when that process does."""
+    """Writes this rank's reports to the launching process; from then on the rank ends with that process."""
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.rank = folder, world.rank
@@ -105,7 +105,7 @@ class RankReports:
         self._write("run", run=str(run))
 
     def finished(self, **result: Any) -> None:
-        """Report the result; the rank has nothing left to do."""
+        """Report the result."""
         self._write("result", **result)
 
     def failed(self, error: BaseException, trace: str) -> None:

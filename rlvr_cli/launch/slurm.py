@@ -1,4 +1,4 @@
-"""`rlvr train --submit slurm`: makes the run, checks what is asked for, and queues its job through submitit."""
+"""`rlvr train --submit slurm`: create the run, check the resources, and queue its job through submitit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from rlvr_cli.launch.slurm_state import FOLDER, has_ended, job_of, job_states
 from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.tasks.sets import problems_name
 
-# Slurm may send its signal this much earlier than asked for (`man sbatch`, --signal).
+# Slurm may send its signal up to this much earlier (`man sbatch`, --signal).
 _EARLY_SECONDS = 60
 
 
 def check_slurm(loaded: LoadedConfig) -> None:
-    """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training."""
+    """Raise ConfigError, with the origins of the values, for resources that are invalid or do not fit the training."""
     problems = [
         (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
         for problem in slurm_problems(loaded.config)
@@ -44,7 +44,7 @@ def check_slurm(loaded: LoadedConfig) -> None:
 
 
 def slurm_problems(config: Config) -> Iterator[Contradiction]:
-    """Return what cannot be, or does not fit the training, in the section `slurm`."""
+    """Yield the conflicts of the section `slurm` with itself and the training."""
     slurm, processes = config.slurm, config.launch.processes
     share, rest = divmod(processes, slurm.nodes)
     if rest or not share:
@@ -66,13 +66,13 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
         yield Contradiction(
             ("slurm.time", "slurm.signal_before"),
             f"slurm.time={slurm.time} is {limit} s, and slurm.signal_before={slurm.signal_before} s before its end "
-            f"(Slurm: up to {_EARLY_SECONDS} s earlier still) the job is asked to stop: nothing is left to train in. "
+            f"(Slurm: up to {_EARLY_SECONDS} s earlier) the job must stop: no time is left to train. "
             f"Set a time above {slurm.signal_before + _EARLY_SECONDS} s, or a smaller signal_before",
         )
 
 
 def check_tools() -> None:
-    """Raise UserError where this machine has not what submits a job."""
+    """Raise UserError if this machine lacks the tools to submit a job."""
     tools = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
     if tools:
         raise UserError(f"no {', '.join(tools)} on the PATH: submit from a machine of the cluster (its login node).")
@@ -80,10 +80,10 @@ def check_tools() -> None:
 
 def parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
     """Return submitit's parameters of a job called ``name``."""
-    # srun inherits the number of cores from sbatch no more since Slurm 22.05.
+    # Since Slurm 22.05 srun does not inherit the number of cores from sbatch.
     step = [] if slurm.cpus_per_task is None else [f"--cpus-per-task={slurm.cpus_per_task}"]
     if slurm.nodes > 1:
-        # The first machine may still save when another has ended; but a machine that hangs would hold the job.
+        # Let the first machine finish its save after another has ended, but do not wait for a hanging machine.
         step += ["--kill-on-bad-exit=0", f"--wait={slurm.signal_before}"]
     return {
         "partition": slurm.partition,
@@ -106,7 +106,7 @@ def parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
 
 
 def script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
-    """Return the batch script that submitit makes of ``parameters``, for an array if there are several ``tasks``."""
+    """Return submitit's batch script for ``parameters``, with an array for several ``tasks``."""
     from submitit.slurm.slurm import _make_sbatch_string
 
     command = shlex.join([sys.executable, "-u", "-m", "submitit.core._submit", str(folder)])
@@ -114,16 +114,16 @@ def script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
 
 
 def queue(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list[str]:
-    """Queue ``jobs``, several as an array, and return their numbers; submitit keeps its files in ``folder``.
+    """Queue ``jobs`` (several as an array) and return their ids; submitit keeps its files in ``folder``.
 
-    Raises UserError, with sbatch's own words, where Slurm refuses.
+    Raises UserError with sbatch's message where Slurm refuses.
     """
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError, environment_variables
 
     if "%" in str(folder):
         raise UserError(f"{folder}: Slurm cannot write into a folder with % in its name. Choose another run.dir.")
-    # Submitted from a job, the new job would inherit what it does not set again (SLURM_MEM_PER_CPU, ...).
+    # A job submitted from a job would inherit unset options (SLURM_MEM_PER_CPU, ...).
     outside = submitit.helpers.clean_env() if "SLURM_JOB_ID" in os.environ else contextlib.nullcontext()
     cluster = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
     # submitit prints sbatch's message before it raises; the error repeats it.
@@ -138,7 +138,7 @@ def queue(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list
 
 
 def save_seconds(slurm: SlurmConfig) -> float:
-    """Return how long a job may take to save once it is asked to."""
+    """Return the seconds that a job has to save after the signal."""
     return max(5.0, slurm.signal_before - LAST_SECONDS)
 
 
@@ -152,13 +152,13 @@ def dry_run(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -> s
 
 
 def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, overwrite: bool) -> tuple[RunDir, str]:
-    """Make the run, or continue ``run``, and queue its job; return the run and the job's number.
+    """Create the run, or continue ``run``, and queue its job; return the run and the job's id.
 
     Args:
-        flags: options of `rlvr train` that the configuration does not hold and that the job repeats.
+        flags: options of `rlvr train` outside the configuration, for the job's command.
     Raises:
-        UserError: the run's name is taken, it cannot be resumed or waits in the queue, a tool is missing, or Slurm
-            refuses; the run is not made then, and the run that it would have replaced stays.
+        UserError: the run's name is taken, it cannot be resumed or is queued, a tool is missing, or Slurm refuses; then
+            no run is created, and a run to be replaced stays.
     """
     check_slurm(loaded)
     check_deepspeed(loaded.config)
@@ -169,7 +169,7 @@ def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, ov
         _check_unclaimed(run)
         return run, _queue(config, run, flags)
     run = _new_run(config)
-    # A job that is requeued must find the same run.
+    # A requeued job must find the same run.
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": run.name})})
     check_free(run, overwrite=overwrite)
     with _set_aside(run):
@@ -200,9 +200,9 @@ def _queue(config: Config, run: RunDir, flags: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _set_aside(run: RunDir) -> Iterator[None]:
-    """Inside, what is at ``run``'s place is elsewhere; it is deleted when all went well, and else put back.
+    """Move an existing ``run`` aside; delete it on success, restore it on failure.
 
-    What a killed process leaves is deleted by the next that replaces ``run``.
+    Leftovers of a killed process are deleted by the next replacement of ``run``.
     """
     clean_up(run.path)
     if not run.path.exists():
@@ -221,7 +221,7 @@ def _set_aside(run: RunDir) -> Iterator[None]:
 
 
 def _check_unclaimed(run: RunDir) -> None:
-    """Raise UserError where a process has ``run``, or a job that waits or runs."""
+    """Raise UserError where a process holds ``run``, or a job of it is queued or running."""
     job = job_of(run.path)
     state = job_states({job: run.name}).get(job) if job else None
     if state is not None and not has_ended(state):
@@ -234,7 +234,7 @@ def _check_unclaimed(run: RunDir) -> None:
 
 
 def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None:
-    """Write what a run has before its first start, which `rlvr train --resume` then begins; ``command`` made it."""
+    """Write the files of a submitted run, which `rlvr train --resume` starts; ``command`` created it."""
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(

@@ -1,4 +1,4 @@
-"""The function that submitit runs in a job: a command that saves on SIGTERM, and continues when it is repeated."""
+"""The function that submitit runs in a job: a command that saves on SIGTERM and continues when repeated."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from submitit import JobEnvironment
     from submitit.helpers import DelayedSubmission
 
-# The exit code of a command that SIGTERM has stopped and that has saved.
+# The exit code of a command that has saved after SIGTERM.
 SAVED = 128 + signal.SIGTERM
-# How long a file system may take to notice that the machine that held a run is gone.
+# Seconds until a file system releases the locks of a lost machine.
 LOCK_SECONDS = 180.0
-# How long before the end of its time a job that has not saved yet is requeued, to continue from its last checkpoint.
+# Seconds before the end of its time at which a job that has not saved is requeued, to continue from its last
+# checkpoint.
 LAST_SECONDS = 15
 TICK = 0.5
 _TRIES = 5
-# Of a launcher around the shell that submitted the job.
+# Variables of a launcher around the submitting shell.
 _LAUNCHER = (
     *("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
     *("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
@@ -39,12 +40,12 @@ _LAUNCHER = (
 
 @dataclass(frozen=True)
 class Job:
-    """A command as a job, on each of its machines, which saves and requeues at SIGUSR2 and SIGTERM.
+    """A command as a job, on each of its nodes, which saves and requeues at SIGUSR2 and SIGTERM.
 
     Attributes:
-        command: ends with 143 once it has saved after SIGTERM, and continues when it is repeated.
-        save_seconds: how long a save may take; then the job is requeued without it.
-        run: the run's folder, which a restarted job waits for; None = the command waits itself.
+        command: exits with 143 once it has saved after SIGTERM, and continues when repeated.
+        save_seconds: timeout of a save; then the job is requeued without it.
+        run: the run's folder, whose lock a restarted job waits for; None = the command waits itself.
     """
 
     command: tuple[str, ...]
@@ -64,7 +65,7 @@ class Job:
             if child is not None:
                 child.terminate()
 
-        # submitit ignores SIGTERM, which is all that a cluster without `preempt_send_user_signal` sends before a kill.
+        # submitit ignores SIGTERM, the only signal before a kill on a cluster without `preempt_send_user_signal`.
         for number in (signal.SIGTERM, signal.SIGUSR2):
             signal.signal(number, stop)
         if self.run is not None and environment.global_rank == 0 and "SLURM_RESTART_COUNT" in os.environ:
@@ -78,20 +79,20 @@ class Job:
                 signals and time.monotonic() > signals[0] + self.save_seconds
             ):
                 time.sleep(TICK)
-        # A training that SIGTERM ends before it has begun has nothing to save.
+        # A training that SIGTERM ends before its start has nothing to save.
         if code in (None, SAVED, -signal.SIGTERM):
             self._requeue(environment, "not saved in time" if code is None else "saved")
             code = SAVED
         sys.exit(code)
 
     def checkpoint(self) -> DelayedSubmission:
-        """Return what the requeued job runs: the same command, which continues."""
+        """Return the submission of the requeued job: the same command."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
     def _requeue(self, environment: JobEnvironment, how: str) -> None:
-        """Requeue the job and exit; leave a job that is ending already, which was cancelled or which Slurm requeues."""
+        """Requeue the job and exit, unless it is ending: cancelled, or requeued by Slurm."""
         from submitit.core.job_environment import SignalHandler
 
         if environment.global_rank > 0:
@@ -102,14 +103,14 @@ class Job:
             print(f"rlvr job {job}: {how}, not requeued: its state is {state or 'not known'}", flush=True)
             return
         print(f"rlvr job {job}: {how}, requeued", flush=True)
-        # A handler without submitit's count of timeouts: a training may reach its time limit any number of times.
+        # Without submitit's count of timeouts: a training may reach its time limit any number of times.
         submission = self.checkpoint()
         submission.set_timeout(10**6, 1)
         SignalHandler(environment, environment.paths, submission).checkpoint_and_try_requeue(signal.SIGUSR2)
 
 
 def _state_of(job: str) -> str:
-    """Return the job's state; empty where squeue does not tell it in several tries."""
+    """Return the job's state; "" if squeue fails several times."""
     for _ in range(_TRIES):
         with suppress(UserError):
             return job_states({job: os.environ["SLURM_JOB_NAME"]}).get(job, "")
@@ -118,7 +119,7 @@ def _state_of(job: str) -> str:
 
 
 def _variables(environment: JobEnvironment) -> dict[str, Any]:
-    """Return the command's environment, with the usual variables of one machine among several."""
+    """Return the command's environment, with the variables of one node among several."""
     variables = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
     if environment.num_nodes == 1:
         return variables
@@ -132,7 +133,7 @@ def _variables(environment: JobEnvironment) -> dict[str, Any]:
 
 
 def _agree_on_port(environment: JobEnvironment) -> str:
-    """Return a port that is free on the first machine, which writes it down for the others."""
+    """Return a free port of the first node, which the others read from a file."""
     path = environment.paths.folder / f"{environment.job_id}.port"
     start = os.environ.get("SLURM_RESTART_COUNT", "0")
     if environment.global_rank == 0:
@@ -143,5 +144,5 @@ def _agree_on_port(environment: JobEnvironment) -> str:
 
 
 def _ignore_sigusr2() -> None:
-    """Keep a process and its children from ending at SIGUSR2, which Slurm sends to each process of a job's step."""
+    """Ignore SIGUSR2, which Slurm sends to each process of a job's step."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

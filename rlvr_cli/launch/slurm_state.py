@@ -1,4 +1,4 @@
-"""The state of jobs as Slurm reports it: by squeue, and of jobs that it has forgotten by sacct, if there is one."""
+"""The state of Slurm jobs: by squeue, or for purged jobs by sacct, if available."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _TIMEOUT = 30.0
 
 
 def job_of(run: Path) -> str | None:
-    """Return the number of the job that was submitted last for the run at ``run``."""
+    """Return the id of the run's last submitted job, or None."""
     jobs = [path.name.removesuffix(_SCRIPT) for path in (run / FOLDER).glob(f"[0-9]*{_SCRIPT}")]
     return max(jobs, key=int, default=None)
 
 
 def job_states(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the states of the jobs that Slurm remembers by their numbers.
+    """Return the states, by id, of the jobs that Slurm still has.
 
-    A state is Slurm's word, and its reason if it gives one: `RUNNING`, `PENDING (Resources)`, `NODE_FAIL`.
+    A state is Slurm's, with its reason if any: `RUNNING`, `PENDING (Resources)`, `NODE_FAIL`.
 
     Args:
-        names: the jobs' names by their numbers, of an array 41_0, 41_1: numbers begin again when a cluster does.
+        names: the jobs' names by id (of an array 41_0, 41_1), since a reinstalled cluster reuses ids.
     Raises:
-        UserError: there is no squeue here, or it fails.
+        UserError: squeue is missing, or fails.
     """
     if not names:
         return {}
     jobs = ",".join(dict.fromkeys(job.partition("_")[0] for job in names))
     if shutil.which("squeue") is None:
-        raise UserError(f"squeue is not on the PATH: a machine of the cluster can tell the state of the jobs {jobs}.")
+        raise UserError(f"squeue is not on the PATH: query the state of the jobs {jobs} on a machine of the cluster.")
     options = ["--noheader", "--array", "--states=all", f"--jobs={jobs}", "--format=%i|%T|%r|%j"]
     answer = _run(["squeue", *options])
     if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
@@ -44,14 +44,14 @@ def job_states(names: Mapping[str, str]) -> dict[str, str]:
     states = _read(answer.stdout, names)
     forgotten = sorted(names.keys() - states.keys())
     if forgotten and shutil.which("sacct") is not None:
-        # It fails where the cluster keeps no accounts.
+        # It fails on a cluster without accounting.
         options = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason,JobName"]
         states |= _read(_run(["sacct", *options, f"--jobs={','.join(forgotten)}"]).stdout, names)
     return states
 
 
 def has_ended(state: str) -> bool:
-    """Return whether Slurm does nothing more with a job in this state."""
+    """Return whether the state is final."""
     return state.split()[0] in _ENDS.split()
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP: the first asks for a save at the next step boundary, a second Ctrl-C stops at once."""
+"""Handle Ctrl-C, SIGTERM, SIGHUP: the first requests a save at the next step, a second Ctrl-C stops at once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """Context manager that turns :data:`SIGNALS` into :attr:`signal`.
+    """A context manager that stores the first of :data:`SIGNALS` in :attr:`signal`.
 
     Args:
-        announce: whether to announce it on standard error; of several processes the one that starts them does.
+        announce: whether to announce it on standard error; of several processes only the launching one does.
     """
 
     def __init__(self, *, announce: bool = True) -> None:
@@ -38,7 +38,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as shells report it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+        """128 + the signal's number, as in shells: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> StopRequest:
@@ -68,9 +68,9 @@ def listen(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Sign
 
 
 def leave_terminal() -> None:
-    """Write to nowhere what went to the terminal, which has been closed: every further write would fail."""
+    """Redirect output from the closed terminal to /dev/null, as every further write would fail."""
     for descriptor in (1, 2):
-        # A closed terminal is one no longer, but it still is a character device, as /dev/null is.
+        # A closed terminal is no terminal any more, but still a character device, like /dev/null.
         with contextlib.suppress(OSError):
             if stat.S_ISCHR(os.fstat(descriptor).st_mode):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -79,22 +79,22 @@ def leave_terminal() -> None:
 
 
 def say(console: Console, text: Cell) -> None:
-    """Print one plain line, as far as it can be written."""
+    """Print one plain line, ignoring write errors."""
     with writing(console):
         _print(console, text)
 
 
 @contextlib.contextmanager
 def writing(console: Console) -> Iterator[None]:
-    """Silence ``console`` when a write inside fails: its reader has left (`rlvr train | head`), its terminal is closed,
-    the disk behind it is full. A training doesn't end for that; log.txt has the lines too.
+    """Silence ``console`` when a write inside fails (closed pipe, closed terminal, full disk) instead of ending the
+    training; log.txt has the lines too.
 
-    A process that gets no SIGHUP (a shell's `disown`, another session) notices the closing here, and continues.
+    A process without SIGHUP (a shell's `disown`, another session) detects the closed terminal here, and continues.
     """
     try:
         yield
     except SystemExit:
-        # Rich wants to leave when the reader does.
+        # Rich would exit on a closed pipe.
         console.quiet = True
     except OSError as error:
         console.quiet = True
@@ -102,12 +102,12 @@ def writing(console: Console) -> Iterator[None]:
             leave_terminal()
         else:
             announce(f"standard output can't be written ({error.strerror}); the run continues, log.txt has its lines")
-        _give_up(console)
+        _discard_output(console)
 
 
 @contextlib.contextmanager
 def showing(bar: Progress) -> Iterator[None]:
-    """Show a progress bar; work inside continues when its terminal is closed."""
+    """Show a progress bar; the work inside continues when the terminal is closed."""
     with writing(bar.console):
         bar.start()
     try:
@@ -117,8 +117,8 @@ def showing(bar: Progress) -> Iterator[None]:
             bar.stop()
 
 
-def _give_up(console: Console) -> None:
-    """Send what the console's stream still holds to nowhere: Python would fail to write it when it ends."""
+def _discard_output(console: Console) -> None:
+    """Discard the buffer of the console's stream, which Python would fail to flush at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         descriptor = console.file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -137,10 +137,10 @@ def _print(console: Console, text: Cell) -> None:
 
 
 def announce(text: str) -> None:
-    """One line on standard error, from within a signal's handler.
+    """Print one line on standard error from a signal handler.
 
-    Not print: the signal may have come in the middle of one, and a stream cannot be entered twice. Whoever read
-    standard error may have got the same Ctrl-C and be gone (`rlvr train 2>&1 | tee log`).
+    Not with print: the signal may have interrupted one, and streams are not reentrant. The reader of standard error may
+    have ended at the same Ctrl-C (`rlvr train 2>&1 | tee log`).
     """
     with contextlib.suppress(OSError):
         os.write(2, f"\n{text}\n".encode())

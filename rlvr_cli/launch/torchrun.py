@@ -1,8 +1,8 @@
-"""Start the processes of a training with torchrun's elastic agent, pass signals on, and report how they ended.
+"""Start the processes of a training with torchrun's elastic agent, forward signals, and report failures.
 
-This process trains nothing: the agent runs in a thread of it. Rank 0 writes to the terminal itself, like a training in
-one process; the output of the other ranks and the agent's report are appended to the run's log.txt when the launch
-fails. The ranks end with this process, by PR_SET_PDEATHSIG.
+This process does not train: the agent runs in one of its threads. Rank 0 writes to the terminal, like a training in one
+process; the output of the other ranks and the agent's report are appended to the run's log.txt when the launch fails.
+The ranks end with this process, by PR_SET_PDEATHSIG.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from rlvr_cli.runs.folder import RunDir, check_free, now
 
 # Seconds.
 TICK = 0.1
-ECHO_TIMEOUT = 5  # for the other ranks to end by themselves after the first failure
+ECHO_TIMEOUT = 5  # for the other ranks to exit after the first failure
 KILL_TIMEOUT = 15.0
 
-# In the launch's temporary folder: the output of the ranks but rank 0, and the agent's warnings.
+# In the launch's temporary folder: the output of all ranks except rank 0, and the agent's warnings.
 LOGS = "logs"
 REPORT = "torchrun.txt"
-# The end of a process's output that is appended to log.txt, and, before there is a run, shown.
+# The end of a process's output to append to log.txt, or to show if there is no run yet.
 LOG_BYTES = 100_000
 SHOWN_LINES = 40
 
-# Exit codes of a rank that another one took with it: gloo aborts it, and the agent ends it with SIGTERM.
+# Exit codes of a rank after another's failure: gloo aborts it, the agent sends it SIGTERM.
 _CONSEQUENCES = (-signal.SIGABRT, -signal.SIGTERM)
 
 
 def start_launched(config: Config, *, overwrite: bool, console: Console, command: str | None = None) -> RunEnd:
-    """Train a new run in ``config.launch.processes`` processes, this machine's part of them.
+    """Train a new run in this node's share of ``config.launch.processes`` processes.
 
     Args:
-        command: recorded in the run; None = the command line of this process.
+        command: the command line to record; None = that of this process.
 
-    Raises UserError before anything is started, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
+    Raises UserError before the start, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
     """
     if config.run.name:
         check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
@@ -69,7 +69,7 @@ def start_launched(config: Config, *, overwrite: bool, console: Console, command
 
 
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
-    """Continue ``run`` with ``config``, its own or that of a longer run, in as many processes as before.
+    """Continue ``run`` with ``config``, its own or that of a longer run, in the same number of processes.
 
     Raises as :func:`start_launched`.
     """
@@ -105,10 +105,10 @@ def _launch(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
 
 
 class _Launch:
-    """The ranks of this machine, and torchrun's agent that starts and watches them.
+    """The ranks of this node, and torchrun's agent that starts and monitors them.
 
     Attributes:
-        signal: the first that arrived. signalled: the ranks that it was passed on to. abort: after a second Ctrl-C.
+        signal: the first signal. signalled: the ranks that got it. abort: after a second Ctrl-C.
         error: the agent's; ChildFailedError where ranks failed.
     """
 
@@ -120,8 +120,8 @@ class _Launch:
         self.error: BaseException | None = None
 
     def result(self) -> RunEnd:
-        """Start the ranks, wait for the end of all, and return the run. Raises the first cause of a failure."""
-        # Not the main thread, which would not handle signals while the agent waits for other machines.
+        """Start the ranks, wait for them, and return the run. Raises the root cause of a failure."""
+        # Not in the main thread, which could not handle signals while the agent waits for other nodes.
         agent = threading.Thread(target=self._run_agent, daemon=True)
         with contextlib.ExitStack() as cleanup:
             for number, handler in listen(self._on_signal).items():
@@ -132,9 +132,9 @@ class _Launch:
             while agent.is_alive():
                 agent.join(TICK)
                 if self.abort:
-                    # Not raised by the handler: inside `join` it makes Python 3.11 and 3.12 take the thread for ended.
+                    # Not raised in the handler: inside `join` Python 3.11 and 3.12 then consider the thread ended.
                     raise KeyboardInterrupt
-                self._pass_on_signal()
+                self._forward_signal()
         if failure := self._failure():
             raise self._error(failure)
         result = self._report("result", self.node.ranks[0])
@@ -179,7 +179,6 @@ class _Launch:
         )
 
     def _pids(self) -> dict[int, int]:
-        """Return the process numbers of the ranks that have started."""
         return {rank: report["pid"] for rank in self.node.ranks if (report := self._report("pid", rank))}
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -187,14 +186,14 @@ class _Launch:
             leave_terminal()
         if self.signal is None:
             self.signal = number
-            # Not rank 0: it gets SIGTERM from the agent too, when another rank has failed and nothing is saved.
+            # Announced here, not by rank 0, which also gets SIGTERM from the agent after another rank's failure.
             step = "this" if self._pids() else "the first"
             announce(f"{signal.Signals(number).name}: saving after {step} step (Ctrl-C: stop at once)")
         elif number == signal.SIGINT:
             self.abort = True
 
-    def _pass_on_signal(self) -> None:
-        """Send each rank the first signal once it has started."""
+    def _forward_signal(self) -> None:
+        """Send the first signal to each started rank."""
         if self.signal is None:
             return
         for rank, pid in self._pids().items():
@@ -204,11 +203,11 @@ class _Launch:
                     os.kill(pid, self.signal)
 
     def _end(self, agent: threading.Thread) -> None:
-        """Kill what is left of the ranks and their helpers, and wait until the agent has ended."""
+        """Kill the remaining ranks and their helpers, and wait for the agent."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # an impatient Ctrl-C must not stop it half-way
-        left = set(self._pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
-        for pid in left:
+        pids = set(self._pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # the agent starts a session for each rank
         agent.join(KILL_TIMEOUT)
@@ -221,15 +220,15 @@ class _Launch:
         return any(failure.rank == rank for failure in read_failures(self.folder))
 
     def _failure(self) -> RankFailure | None:
-        """Return the first cause of a failure; None where every rank has ended well."""
+        """Return the root cause of a failure; None if every rank succeeded."""
         if self.error is None:
             return None
         failures, first = read_failures(self.folder), self.node.ranks[0]
         if not all(failure.secondary for failure in failures):
             return first_cause(failures)
-        ends = getattr(self.error, "failures", {})  # of ChildFailedError, those first that ended first
+        ends = getattr(self.error, "failures", {})  # of ChildFailedError, in the order of their ends
         codes = {rank: end.exitcode for rank, end in ends.items() if not self._failed(rank)}
-        # The agent kills ranks that do not end by themselves.
+        # The agent kills ranks that do not exit.
         begin = min((end.timestamp for end in ends.values()), default=0)
         early = [rank for rank in codes if ends[rank].timestamp < begin + ECHO_TIMEOUT - 1]
         causes = [rank for rank in early if codes[rank] not in _CONSEQUENCES]
@@ -242,7 +241,7 @@ class _Launch:
         return first_cause(failures) if failures else RankFailure(first, "joint", f"torchrun: {self.error}")
 
     def _logs(self, local_rank: str) -> list[Path]:
-        """Return the files with the output of a rank, or of all (``*``) but rank 0."""
+        """Return the output files of a rank, or of all (``*``) except rank 0."""
         return sorted(self.folder.glob(f"{LOGS}/*/attempt_0/{local_rank}/*.log"))
 
     def _error(self, failure: RankFailure) -> Exception:
@@ -269,14 +268,14 @@ class _Launch:
         return error
 
     def _log(self, run: RunDir, failure: RankFailure, message: str) -> None:
-        """Append to log.txt a failure that rank 0 could not write, or of which it knew only the consequence."""
+        """Append to log.txt a failure that rank 0 could not write, or saw only as a lost peer."""
         with open_for_append(run.log_path) as log:
             log.write(f"{now()} {message}\n{failure.trace}{self.error}\n")
             for path in (self.folder / REPORT, *self._logs("*")):
                 log.write(without_secrets(_end_of(path)))
 
     def interrupted(self) -> None:
-        """Record that the run, all of whose processes are gone, was stopped without saving; nothing if it has saved."""
+        """Record that the run, whose processes have ended, was stopped without saving, unless it has saved."""
         run = self._run()
         if run is not None and 0 in self.node.ranks and not self._report("result", 0):
             with run.lock():
@@ -287,7 +286,7 @@ class _Launch:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Replace the variables of this process, from which the agent makes those of the ranks, inside the context."""
+    """Replace the environment of this process, which the agent passes to the ranks, inside the context."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)
@@ -305,7 +304,7 @@ def _is_rank(process: psutil.Process) -> bool:
 
 
 def _end_of(path: Path) -> str:
-    """Return the end of what a process wrote to ``path``; nothing where the file was never made."""
+    """Return the end of a process's output; "" without the file."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - LOG_BYTES))
         return stream.read().decode(errors="replace")
@@ -313,10 +312,10 @@ def _end_of(path: Path) -> str:
 
 
 def _ending(exit_code: int, output: str) -> str:
-    """Return how a process ended that reported nothing, with the last lines of its output."""
+    """Describe the end of a process without a report, with the last lines of its output."""
     if exit_code >= 0:
         text = f"ended with exit code {exit_code}"
     else:
-        name = next((known.name for known in signal.Signals if known == -exit_code), f"signal {-exit_code}")
+        name = next((number.name for number in signal.Signals if number == -exit_code), f"signal {-exit_code}")
         text = f"killed by {name}{' (out of memory?)' if -exit_code == signal.SIGKILL else ''}"
     return "\n".join([text, *output.splitlines()[-SHOWN_LINES:]])

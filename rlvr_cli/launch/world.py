@@ -1,4 +1,4 @@
-"""This process among those that train together: its rank, and what ranks tell one another before there is a trainer."""
+"""The rank of this process, and collective operations before the trainer exists."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlvr_cli.core.errors import UserError
 
 T = TypeVar("T")
 
-# Ranks wait for one another while one samples the longest completions, saves or downloads; the last takes the longest.
-# It is for ranks that hang: torchrun notices at once when one dies.
+# Collective operations wait while a rank samples the longest completions, saves or downloads, which takes longest. The
+# timeout is for hanging ranks: torchrun detects dead ones at once.
 TIMEOUT = datetime.timedelta(hours=1)
 
 
-class Elsewhere(Exception):
-    """Rank 0 has failed and says why; this rank has nothing to add."""
+class PeerFailed(Exception):
+    """Rank 0 has failed and reports the cause."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Return whether this is the rank that writes files and speaks."""
+        """True in rank 0, which writes files and output."""
         return self.rank == 0
 
     def join(self, *, cpu: bool) -> None:
-        """Meet the other ranks: the process group that the trainer will use, gloo on CPUs, else NCCL."""
+        """Join the trainer's process group: gloo on CPUs, else NCCL."""
         if self.processes > 1:
             from accelerate import PartialState
 
             PartialState(cpu=cpu, timeout=TIMEOUT)
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """Return what ``make`` gives on rank 0, in every rank. Raises its error there, and Elsewhere in the others."""
+        """Broadcast the result of ``make`` on rank 0. Raises its error there, and PeerFailed in the others."""
         if self.processes == 1:
             return make()
         from accelerate.utils import broadcast_object_list
@@ -59,13 +59,13 @@ class World:
             return result
         received: list[Any] = [None]
         broadcast_object_list(received)
-        well, value = received[0]
-        if not well:
-            raise Elsewhere("rank 0 failed")
+        success, value = received[0]
+        if not success:
+            raise PeerFailed("rank 0 failed")
         return value  # type: ignore[no-any-return]
 
     def gather(self, items: list[T]) -> list[T]:
-        """The items of every rank, in the order of the ranks; every rank calls it."""
+        """Return the items of all ranks, in their order; a collective operation."""
         if self.processes == 1:
             return items
         from accelerate.utils import gather_object
@@ -73,8 +73,8 @@ class World:
         return gather_object(items)  # type: ignore[no-any-return]
 
     @contextmanager
-    def one_before_the_others(self) -> Iterator[None]:
-        """Inside, the first rank of each node comes before its others: what it downloads, they find."""
+    def local_main_first(self) -> Iterator[None]:
+        """Run the block in the first rank of each node before its others, which then find its downloads."""
         if self.processes == 1:
             yield
             return
@@ -88,7 +88,7 @@ ALONE = World()
 
 
 def world_of_group() -> World:
-    """The place that this process has in the group it trains in, as accelerate knows it."""
+    """Return this process's rank in accelerate's process group."""
     from accelerate import PartialState
 
     group = PartialState()
@@ -96,9 +96,9 @@ def world_of_group() -> World:
 
 
 def world_of_environment() -> World:
-    """The place that torchrun, accelerate or srun gave this process by the usual variables; alone where none did.
+    """Return the rank that torchrun, accelerate or srun set in the environment; ALONE without one.
 
-    Raises UserError where they do not fit together.
+    Raises UserError for inconsistent variables.
     """
     processes = environment_number("WORLD_SIZE", 1)
     if processes <= 1:
@@ -106,7 +106,7 @@ def world_of_environment() -> World:
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise UserError(
-            f"WORLD_SIZE={processes} says that this is one of several processes, but {', '.join(missing)} "
+            f"WORLD_SIZE={processes}: this is one of several processes, but {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not set. Start it with torchrun, or unset WORLD_SIZE and give "
             "--processes."
         )
@@ -125,7 +125,7 @@ def world_of_environment() -> World:
 
 
 def environment_number(name: str, default: int) -> int:
-    """Read a whole number from the environment. Raises UserError where it is none."""
+    """Read an integer from the environment. Raises UserError for anything else."""
     text = os.environ.get(name, "")
     try:
         return int(text) if text else default

@@ -68,7 +68,7 @@ def regions(tokens: Tokens, eps_low: float | Tensor, eps_high: float | Tensor, r
 
     Args:
         eps_low, eps_high: the bounds, one for all tokens or broadcastable to (B, T).
-        ratio: the ratio that is compared with the bounds, where it is not that of the token itself.
+        ratio: the ratio to compare with the bounds; None = the token's.
     """
     ratio = tokens.ratio.detach() if ratio is None else ratio.detach().expand_as(tokens.log_probs)
     advantages = tokens.advantages.expand_as(ratio)
@@ -83,10 +83,10 @@ def regions(tokens: Tokens, eps_low: float | Tensor, eps_high: float | Tensor, r
 class Rollout:
     """All ``N`` completions of one rollout batch, of every process, in the order of sampling.
 
-    The completions of one prompt stand together: row i belongs to group i // group_size.
+    Groups are contiguous: row i belongs to group i // group_size.
 
     Attributes:
-        rewards: (N,) one reward a completion; NaN marks a row that must not be learned from.
+        rewards: (N,); NaN excludes a row from training.
         group_size: completions of each prompt; N is a multiple of it.
         token_ids: (N, T) sampled tokens, right-padded.
         mask: (N, T) 1 on valid tokens, 0 on padding.
@@ -123,7 +123,7 @@ def quantile(values: Tensor, share: float) -> Tensor:
     ordered = values.double().sort().values
     rank = share * (len(ordered) - 1)
     if math.isclose(rank, round(rank), rel_tol=1e-12):
-        # Rounding of the product must not move the result off an element that it is to equal.
+        # Rounding of the product must not move the result off an exact element.
         rank = round(rank)
     below = math.floor(rank)
     above = min(below + 1, len(ordered) - 1)
@@ -131,18 +131,18 @@ def quantile(values: Tensor, share: float) -> Tensor:
 
 
 class TrainingMethod(Section):
-    """Questions of a training to its method, be it a policy gradient or the imitation of demonstrations.
+    """The properties of a method that a training depends on: of a policy gradient or supervised fine-tuning.
 
     Attributes:
         training: the kind of training; metrics are declared for it.
-        samples: whether completions are sampled and judged; if not, demonstrations are imitated.
+        samples: whether completions are sampled and judged, instead of demonstrations.
         splits_steps: whether the trainer itself splits an optimizer step into forward passes.
-        trained_by: for the card of a trained model.
+        trained_by: phrase for the model card.
         needs_reference: whether log-probs of a reference policy are needed, a second model.
         needs_values: whether the policy gets a value head.
-        demonstration_count: how many worked solutions of the task are imitated; None = none, or those of a file.
-        demonstration_file: where the demonstrations come from in place of the task.
-        needs_problems: whether the task's own problems are trained on.
+        demonstration_count: number of the task's worked solutions to train on; None = none, or those of a file.
+        demonstration_file: the file of demonstrations in place of the task's.
+        needs_problems: whether the task's problems are trained on.
     """
 
     chooser: ClassVar[str] = "name"
@@ -172,19 +172,19 @@ class TrainingMethod(Section):
         return self.demonstration_file is None
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Parts that cannot act together, whatever way they were chosen."""
+        """Yield the conflicts between components."""
         yield from ()
 
     def unused(self) -> Iterator[tuple[str, str, str]]:
-        """Keys that nothing reads as things stand: (key, the key that switches it off, the reason)."""
+        """Yield the keys without effect: (key, the key that disables it, the reason)."""
         yield from ()
 
 
 class Part(Section):
-    """A part of a method: its parameters, and what they mean next to those of the other parts.
+    """A component of a method: its parameters, and their conflicts with other components.
 
     Attributes:
-        recorded: whether it stands for a part of a user file that is not imported: it computes nothing.
+        recorded: whether it is a placeholder for a component of a user file that is not imported.
     """
 
     recorded: ClassVar[bool] = False
@@ -196,19 +196,19 @@ class Part(Section):
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
-        """The key of what compares the completions of a prompt, and the beginning of a sentence; None = nothing."""
+        """The key that makes it compare a prompt's completions, and the beginning of a sentence; None = it does not."""
         return None
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
-        """Choices that cannot act together, in which this part is the one to blame; ``advantage`` is the method's."""
+        """Yield the conflicts of this component with other choices; ``advantage`` is the method's."""
         yield from ()
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
-        """Keys without effect at the present values: (key, the key that switches it off, why and what to do)."""
+        """Yield the keys without effect: (key, the key that disables it, reason and remedy)."""
         yield from ()
 
     def simplest(self) -> Part:
-        """A part with the same gradient whatever the data, written in the fewest parameters."""
+        """Return an equivalent component with the fewest parameters."""
         return self
 
 
@@ -227,25 +227,23 @@ class Advantage(Part, Choice, ABC):
 
     @property
     def needs_reference(self) -> bool:
-        """Return whether it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
+        """True if it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
         return False
 
     @property
     def name_of_kind(self) -> str:
-        """As ``method.advantage.kind`` has it."""
         return str(type(self).model_fields["kind"].default)
 
     @property
     def signs(self) -> tuple[int, ...]:
-        """The signs that advantages can have."""
         return (-1, 1)
 
     @abstractmethod
     def advantages(self, rollout: Rollout) -> Tensor:
-        """Return (N, 1) or (N, T) A, finite, and 0 for rows whose reward is NaN; padding may hold any value."""
+        """Return (N, 1) or (N, T) A, finite, and 0 for rows whose reward is NaN; arbitrary on padding."""
 
     def returns(self, rollout: Rollout) -> Tensor:
-        """Return (N, T) the targets of the value head where ``needs_values``; padding may hold any value.
+        """Return (N, T) the targets of the value head if ``needs_values``; arbitrary on padding.
 
         By default each token's target is the completion's reward.
         """
@@ -282,7 +280,7 @@ class PolicyLoss(Part, Choice, ABC):
         return self.per_sequence
 
     def statistics(self, tokens: Tokens) -> Tensor | None:
-        """Return what :meth:`weight` must know of the whole optimizer step.
+        """Return the statistics of the whole optimizer step for :meth:`weight`.
 
         ``tokens`` holds every row of the step, of all micro-batches and processes, in any order.
         """
@@ -290,26 +288,26 @@ class PolicyLoss(Part, Choice, ABC):
 
     @abstractmethod
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        """(B, T) F, without gradient; whatever on padding. Finite wherever ratio and 1/ratio are."""
+        """Return (B, T) F, without gradient; arbitrary on padding. Finite wherever ratio and 1/ratio are."""
 
     @abstractmethod
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, float | Tensor]:
-        """eps_low and eps_high of the trust region: numbers, or broadcastable to (B, T)."""
+        """Return eps_low and eps_high of the trust region: numbers, or broadcastable to (B, T)."""
 
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
-        """Return where each token lies."""
+        """Return the region of each token."""
         return regions(tokens, *self.bounds(tokens, statistics))
 
 
 class Shaping(Part):
     """A factor on the advantage, or a mask: the section ``method.shaping.<key>``, whose class registers itself.
 
-    It is off while its parameter ``main_key`` has its default.
+    It is inactive while its parameter ``main_key`` has its default.
 
     Attributes:
         key: the name of its section.
-        order: shapings act from the highest order to the lowest, and those of tokens after those of rollouts.
-        registered: every one by its key.
+        order: shapings apply from the highest order to the lowest, and those of tokens after those of rollouts.
+        registered: all shapings by key.
     """
 
     key: ClassVar[str] = ""
@@ -328,11 +326,10 @@ class Shaping(Part):
 
     @property
     def is_on(self) -> bool:
-        """Return whether it does anything."""
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
     def off(self) -> Self:
-        """The same kind of shaping, without any effect."""
+        """Return the same kind of shaping without effect."""
         return type(self)()
 
     def simplest(self) -> Shaping:
@@ -340,7 +337,7 @@ class Shaping(Part):
 
 
 class RolloutShaping(Shaping, ABC):
-    """Changes the advantages once, when the rollout is scored; may look at whole groups.
+    """Changes the advantages once, when the rollout is scored, and may compare rows of a group.
 
     Attributes:
         needs_entropies: whether it reads ``rollout.entropies``.
@@ -355,16 +352,16 @@ class RolloutShaping(Shaping, ABC):
 
     @property
     def initial_entropy_samples(self) -> int | None:
-        """Problems on which that entropy is measured before training; None = the first rollout, or not at all."""
+        """Problems for measuring that entropy before training; None = the first rollout, or none."""
         return None
 
     @abstractmethod
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
-        """(N, 1) or (N, T) advantages after this shaping; 0 stays 0 on rows whose reward is NaN.
+        """Return (N, 1) or (N, T) advantages after this shaping; 0 stays 0 on rows whose reward is NaN.
 
         Args:
-            advantages: what the estimator gave, untouched by any shaping.
-            shaped: the same after the shapings before this one.
+            advantages: the estimator's, before any shaping.
+            shaped: the advantages after the shapings before this one.
         """
 
 
@@ -373,4 +370,4 @@ class TokenShaping(Shaping, ABC):
 
     @abstractmethod
     def factor(self, tokens: Tokens) -> Tensor:
-        """(B, T) the factor, not negative."""
+        """Return (B, T) the factor, not negative."""

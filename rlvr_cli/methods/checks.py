@@ -1,8 +1,7 @@
-"""Tries the parts of a method that are of user files on made-up tokens, in a process of its own, before a training.
+"""Try a user file's components of a method on synthetic tokens, in a separate process, before a training.
 
-Refused are another shape, dtype or type than documented, a number that is not finite, a gradient through F, a result
-that depends on how a batch was split, inputs that are changed, random numbers that nobody seeds; and files that end
-their process or hang.
+Refused are undocumented shapes, dtypes and types, non-finite numbers, a gradient through F, results that depend on the
+split of a batch, modified inputs, unseeded random numbers, and files that end their process or hang.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.user import EXAMPLE, load_method, method_type, wrong_shape
 from rlvr_cli.workers.trial import try_files
 
-# Seconds that a part's method may take to be tried.
+# Timeout of the trial of a component's method, in seconds.
 _TRIAL = 30.0
 # Natural logarithms of ratio and old probability: the probability of a token is the product of the two, at most 1.
 _LOG_RATIOS = (-20.0, -5.0, -1.0, -0.3, -0.1, -0.01, 0.0, 0.01, 0.1, 0.3, 1.0, 5.0, 20.0)
 _LOG_OLD = (-27.0, -9.0, -3.0, -1.0, -0.35, -0.02, -1e-4)
 _ROWS = 6
-# Two results that a different order of additions may tell apart, in float64.
+# Tolerance in float64 for a different order of additions.
 _ALIKE = 1e-9
 _ABOUT_NONE = ". A field is None unless the class declares it, for example with `needs_entropies`"
 
 
 class _Fault(UserError):
-    """A part's method breaks a rule."""
+    """A component's method breaks a rule."""
 
 
 def check_user_parts(of: AnyMethod) -> None:
-    """Try the parts of a method that are of user files, in a process of its own. Raises UserError with all problems."""
+    """Try a method's components from user files in a separate process. Raises UserError with all problems."""
     if of.policy is not None and any(_is_tried(component) for component in of.policy.parts):
         files = [find_user_file(reference) for reference in of.model_dump(include={"files"})["files"]]
         try_files(f"{__name__}:check_method", files, of.model_dump(mode="json", exclude={"files"}))
@@ -52,7 +51,7 @@ def _is_tried(component: Part) -> bool:
 
 
 def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
-    """Try the parts of the files in the method that has these values. Raises UserError with all problems."""
+    """Try the files' components in the method with these values. Raises UserError with all problems."""
     method = method_type(tuple(map(load_method, files))).model_validate(values)
     torch.manual_seed(0)
     if problems := [problem for tried in method.parts if _is_tried(tried) for problem in _problems(tried, method)]:
@@ -60,7 +59,7 @@ def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
 
 
 def weighs_one_on_policy(loss: PolicyLoss) -> bool:
-    """Return whether F is 1 wherever the ratio is 1, as that of every built-in policy loss."""
+    """Return whether F is 1 wherever the ratio is 1, as in every built-in policy loss."""
     if not loss.of_user:
         return True
     if loss.recorded:
@@ -74,7 +73,7 @@ def weighs_one_on_policy(loss: PolicyLoss) -> bool:
 
 
 def _tokens(component: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype: Any = None) -> Tokens:
-    """A step of six rows of different lengths with every pair of ratio and old probability, for both signs of A."""
+    """Return a step of six rows of different lengths: every pair of ratio and old probability, both signs of A."""
     generator = torch.Generator().manual_seed(0)
     pairs = torch.tensor([(ratio, old) for ratio in log_ratios for old in _LOG_OLD if ratio + old <= 0] * _ROWS)
     pairs = pairs[torch.randperm(len(pairs), generator=generator)].double()
@@ -110,8 +109,8 @@ def _same(first: Any, second: Any) -> bool:
     return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
-def _called(call: Callable[[Any], Any], argument: Any) -> Any:
-    """Return the result for an input that must stay as it is; the same when asked again."""
+def _call_unchanged(call: Callable[[Any], Any], argument: Any) -> Any:
+    """Return the result. Raises _Fault for a modified input, or another result of a second call."""
     before, torch_state, python_state = copy.deepcopy(vars(argument)), torch.get_rng_state(), random.getstate()
     first = call(argument)
     if changed := [name for name, value in before.items() if not _same(value, getattr(argument, name))]:
@@ -149,11 +148,11 @@ def _at(tokens: Tokens) -> Callable[[Any], str]:
 
 
 def _per_token(call: Callable[[Tokens], Any], tokens: Tokens, dtype: Any) -> Tensor:
-    return _tensor(_called(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _at(tokens))
+    return _tensor(_call_unchanged(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _at(tokens))
 
 
 def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows: bool, remedy: str = "") -> None:
-    """Refuse what gives a token another value when other tokens of the step are elsewhere."""
+    """Raise _Fault if a token's value depends on the other tokens of the batch."""
     every, half = slice(None), tokens.mask.shape[1] // 2
     pieces = [(slice(0, 2), every), (slice(2, 3), every), (slice(3, _ROWS), every)]
     pieces += [] if whole_rows else [(every, slice(0, half)), (every, slice(half, None))]
@@ -179,10 +178,10 @@ def _statistics(loss: PolicyLoss, tokens: Tokens) -> Tensor | None:
 def _try_statistics(loss: PolicyLoss, method: Method) -> None:
     if not loss.needs_statistics:
         if type(loss).statistics is not PolicyLoss.statistics:
-            raise _Fault("is never asked: add `needs_statistics: ClassVar[bool] = True`, or take it out")
+            raise _Fault("is never called: add `needs_statistics: ClassVar[bool] = True`, or remove it")
         return
     tokens = _tokens(loss)
-    result = _called(loss.statistics, tokens)
+    result = _call_unchanged(loss.statistics, tokens)
     if not isinstance(result, torch.Tensor):
         raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
     turned: Any = loss.statistics(_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
@@ -219,7 +218,7 @@ def _try_bounds(loss: PolicyLoss, method: Method) -> None:
 
 
 def _rollout(component: Part, method: Method) -> Rollout:
-    """Six groups of four rows: mixed rewards, all equal, one row without a reward, none with one, negative, large."""
+    """Return six groups of four rows: mixed rewards, all equal, one missing, all missing, negative, large."""
     nan = float("nan")
     rewards = torch.tensor(
         [0, 1, 0, 1, 1, 1, 1, 1, 1, nan, 0, 0.5, nan, nan, nan, nan, -1, 2, -3, 0.1, 1e4, 0, 0, 1e-6],
@@ -248,7 +247,9 @@ def _rollout(component: Part, method: Method) -> Rollout:
 def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
     """Return advantages, finite and 0 for rows without a reward. Raises _Fault."""
     rows, length = rollout.mask.shape
-    result = _tensor(_called(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _of(rollout))
+    result = _tensor(
+        _call_unchanged(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _of(rollout)
+    )
     if not result.is_floating_point():
         raise _Fault(f"returned {result.dtype}; numbers with decimals are wanted, as rollout.rewards has them")
     unknown = rollout.rewards.isnan().unsqueeze(1) & rollout.mask.bool()
@@ -275,7 +276,7 @@ def _try_returns(advantage: Advantage, method: Method) -> None:
     rollout = _rollout(advantage, method)
     if advantage.needs_values:
         shape, valid = tuple(rollout.mask.shape), rollout.mask.bool()
-        _tensor(_called(advantage.returns, rollout), [shape], None, valid, _of(rollout))
+        _tensor(_call_unchanged(advantage.returns, rollout), [shape], None, valid, _of(rollout))
 
 
 def _try_shape(shaping: RolloutShaping, method: Method) -> None:
@@ -312,7 +313,7 @@ def _try_selected(passes: Passes, method: Method) -> None:
 
 def _try_count(aggregation: Aggregation, method: Method) -> None:
     tokens = _tokens(aggregation)
-    total = _called(lambda step: aggregation.count(step.mask, step.advantages), tokens)
+    total = _call_unchanged(lambda step: aggregation.count(step.mask, step.advantages), tokens)
     _tensor(total, [()], torch.float64, torch.tensor(True), lambda index: "for a step")
     rows = [_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
     added = sum(float(aggregation.count(row.mask, row.advantages)) for row in rows)
@@ -332,7 +333,7 @@ def _try_coefficients(aggregation: Aggregation, method: Method) -> None:
     _check_split(coefficients, tokens, whole_rows=True)
 
 
-# What is tried of each family: methods in this order.
+# The methods to try of each family, in this order.
 _TRIES: Mapping[type[Part], Mapping[str, Callable[[Any, Method], None]]] = {
     PolicyLoss: {"statistics": _try_statistics, "weight": _try_weight, "bounds": _try_bounds},
     Advantage: {"advantages": _try_advantages, "returns": _try_returns},
@@ -355,5 +356,5 @@ def _problems(tried: Part, method: Method) -> Iterator[str]:
             yield f"{where}: {type(tried).__name__}.{name} {fault} ({EXAMPLE})"
         except RunError as error:
             yield f"{error}{_ABOUT_NONE if 'NoneType' in str(error) else ''} ({EXAMPLE})"
-            # The next ones would say the same.
+            # Later problems would follow from this one.
             return

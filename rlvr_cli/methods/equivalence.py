@@ -1,9 +1,9 @@
 """Find methods with the same gradient by their choices and the number of updates.
 
-Two rules. Choices that come to the same thing have the same gradient whatever the data: CE-GPPO with both betas 1 is
-GPPO. And on the first optimizer step of a rollout, or with one update a rollout, the policy is the one that sampled:
-every ratio is 1, inside every trust region, so that every token weight is 1 and the methods that differ in it alone
-are one; the weight of a user file is tried. Methods of runs that are only read are equal where file and values are.
+Two rules. Equivalent choices have the same gradient for any data: CE-GPPO with both betas 1 is GPPO. And on the first
+optimizer step of a rollout, or with one update per rollout, the step is on-policy: every ratio is 1, inside every trust
+region, so every token weight is 1 and methods that differ only in it are the same; the weight of a user file is
+evaluated. Methods of runs that are only read are equal if file and values are.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ class SameGradient:
 
     Attributes:
         names: at least two, in the order given.
-        when: `always`: the choices come to the same thing. `one_step`: the only step of each rollout is on-policy.
-            `first_step`: each rollout makes several steps, and the first alone is the same.
-        empty_pass: whether some of them spend a pass on no token where others do not; its optimizer steps move by
-            momentum alone.
+        when: `always`: the choices are equivalent. `one_step`: the only step of each rollout is on-policy.
+            `first_step`: of several steps of each rollout only the first is the same.
+        empty_pass: whether some of them have a pass without tokens; its optimizer steps are momentum only.
     """
 
     names: tuple[str, ...]
@@ -38,7 +37,7 @@ class SameGradient:
 
     @property
     def cannot_differ(self) -> bool:
-        """Return whether every update of a training is the same."""
+        """True if every update of a training is the same."""
         return self.when != "first_step" and not self.empty_pass
 
     def sentence(self) -> str:
@@ -55,15 +54,15 @@ class SameGradient:
 
 
 def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameGradient]:
-    """The groups of methods that cannot be told apart.
+    """Return the groups of methods with the same gradient.
 
     Args:
-        methods: resolved, by the name under which they are reported.
+        methods: resolved, by their reported names.
         updates: optimizer steps in one pass over a rollout batch, times the epochs.
 
     Returns:
-        Groups that are the same by their choices, then by there being one step, then on the first of several; of the
-        later ones, only those that say more than the earlier ones.
+        Groups that are the same by their choices, then by a single step, then on the first of several steps; later
+        ones only where they add to earlier ones.
     """
     policies = {name: method.policy for name, method in methods.items() if method.policy is not None}
     computed = {name: method for name, method in policies.items() if not _is_recorded(method)}
@@ -88,12 +87,12 @@ def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, An
 
 
 def _is_recorded(method: Method) -> bool:
-    """Return whether a part's formula is in a user's file that was not imported."""
+    """Return whether a component's formula is in a user file that was not imported."""
     return any(component.recorded for component in method.parts)
 
 
 def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
-    """The choices without what does not matter, so that equal forms are equal gradients.
+    """Return a normal form of the choices: equal forms have equal gradients.
 
     Args:
         on_policy: whether only a step at which every ratio is 1 counts.
@@ -104,7 +103,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         return {"recorded": method.model_dump(exclude={"name", "files"}), "files": files}
     critic = method.critic.model_dump() if method.advantage.needs_values else {}
     if on_policy:
-        # The value head has not moved away from its predictions yet.
+        # The value head has not been updated yet.
         critic.pop("clip", None)
     plain = on_policy and weighs_one_on_policy(method.policy_loss)
     on = (
@@ -118,7 +117,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     return {
         "advantage": method.advantage.model_dump(),
         "policy_loss": "no_is" if plain else method.policy_loss.simplest().model_dump(),
-        # Those that are on: a method without a user file does not have that file's.
+        # Active ones only: a method without a user file lacks the file's shapings.
         "shaping": {
             simplest.key: simplest.model_dump() for shaping in method.shapings if (simplest := shaping.simplest()).is_on
         },

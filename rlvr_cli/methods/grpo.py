@@ -72,8 +72,8 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     """A of every completion.
 
     Args:
-        rewards: (N,) one reward a completion, groups contiguous. NaN marks a completion that must not be learned
-            from: it gets A = 0 and takes no part in its group's statistics.
+        rewards: (N,), groups contiguous. NaN excludes a completion: it gets A = 0 and does not count in its group's
+            statistics.
         group_size: completions per prompt; N is a multiple of it.
 
     Returns:
@@ -101,8 +101,8 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     return advantages.reshape(-1).to(rewards.dtype)
 
 
-def known_of_group(rewards: Tensor, group_size: int) -> Tensor:
-    """(N,) how many completions of each completion's group have a reward, itself included."""
+def rewarded_in_group(rewards: Tensor, group_size: int) -> Tensor:
+    """Return (N,) the number of rewarded completions in each completion's group."""
     has_reward = ~rewards.isnan().view(-1, group_size)
     return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)
 

@@ -50,7 +50,7 @@ def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int
     """
     groups, length = len(token_ids) // group_size, token_ids.shape[1]
     ids, order = token_ids.reshape(groups, group_size, length).sort(dim=1)
-    # At one offset of one group, equal tokens stand together once sorted: a run of equal ids is one "key".
+    # At one offset of one group, sorted equal tokens are adjacent: a run of equal ids is one "key".
     new = torch.cat([torch.ones_like(ids[:, :1]), (ids[:, 1:] != ids[:, :-1]).to(ids.dtype)], dim=1)
     key = torch.empty_like(ids).scatter_(1, order, new.cumsum(dim=1) - 1)
     valid = mask.bool().reshape_as(key)
@@ -233,12 +233,12 @@ SIDE_KEYS = ("method.advantage.side", "method.advantage.kind")
 
 
 def _one_side(advantage: Advantage) -> str | None:
-    """The side that a likelihood method trains on, where it is one only: there is no row of the other sign."""
+    """Return the only side that a likelihood method trains on, or None for both."""
     return advantage.side if isinstance(advantage, LikelihoodAdvantage) and advantage.side != "both" else None
 
 
 def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: str) -> Iterator[Contradiction]:
-    """For what asks for the sign of a row."""
+    """Yield the conflict of shapings by a row's sign with advantages per token."""
     if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),

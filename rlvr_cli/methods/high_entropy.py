@@ -36,7 +36,7 @@ class HighEntropy(RolloutShaping):
     needs_entropies: ClassVar[bool] = True
 
     def kept(self, rollout: Rollout) -> Tensor:
-        """(N, T) the valid tokens that are trained on."""
+        """Return (N, T) the valid tokens to train on."""
         assert rollout.entropies is not None and self.share is not None
         valid = rollout.mask.bool()
         entropies = rollout.entropies.detach().double()

@@ -28,7 +28,7 @@ from rlvr_cli.methods.base import Advantage, Part, Rollout, Tokens, quantile
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Sets
 from rlvr_cli.methods.reweight import AR_LOPTI, PAPER
 
-# What each pass trains on, in order.
+# The tokens of each pass, in order.
 ORDERS = {"low_first": ("low", "high"), "high_first": ("high", "low"), "low_only": ("low",), "high_only": ("high",)}
 
 
@@ -39,25 +39,25 @@ class Passes(Part, Choice):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what each pass trains on, in the order of training."""
+        """The tokens of each pass, in the order of training."""
         return ("all",)
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
-        """Return for each pass whether it is empty whatever the data."""
+        """For each pass, True if it is empty for any data."""
         return tuple(False for _ in self.names)
 
     def on_first_step(self) -> Passes:
-        """Passes that select the same tokens for the first optimizer step of a rollout, in the fewest parameters."""
+        """Return passes that select the same tokens at a rollout's first optimizer step, with the fewest parameters."""
         return self
 
     @property
     def needs_old_log_probs_of_the_rollout(self) -> bool:
-        """Return whether old log-probs of the whole rollout are needed before the first update."""
+        """True if old log-probs of the whole rollout are needed before the first update."""
         return False
 
     def threshold(self, rollout: Rollout) -> float | None:
-        """The probability below which a token of this rollout is low; None where it is a constant."""
+        """Return the probability below which a token of this rollout is low; None if it is a constant."""
         return None
 
     @abstractmethod
@@ -76,7 +76,7 @@ class OnePass(Passes):
 
 
 class ByProbability(Passes):
-    """Tokens divided by their old probability: Lopti's two passes, or one side alone."""
+    """Tokens split by their old probability: Lopti's two passes, or one of them."""
 
     kind: Literal["lopti"] = Field("lopti", description="lopti = passes by the tokens' old probability.")
     order: Literal["low_first", "high_first", "low_only", "high_only"] = Field(
@@ -93,12 +93,12 @@ class ByProbability(Passes):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The selections, in the order of training."""
+        """The tokens of each pass, in the order of training."""
         return ORDERS[self.order]
 
     @property
     def needs_old_log_probs_of_the_rollout(self) -> bool:
-        """A quantile can only be taken once the probabilities of the whole rollout are known."""
+        """A quantile needs the probabilities of the whole rollout."""
         return self.rule == "quantile"
 
     @property
@@ -116,10 +116,11 @@ class ByProbability(Passes):
             )
 
     def simplest(self) -> Passes:
-        """A pass that holds every token is one pass; an empty one next to it changes nothing.
+        """Return one pass for passes that hold every token; a further empty pass has no effect.
 
-        With eta 1 the tokens whose probability rounds to 1 are left for the high pass: they have no gradient on the
-        first step, but one as soon as the policy has moved.
+        With eta 1 tokens whose probability rounds to 1 remain for the high pass: they have no gradient on the first
+            step,
+        but later ones.
         """
         return OnePass() if self.eta == 0 and self.order != "low_only" else self
 
@@ -133,7 +134,7 @@ class ByProbability(Passes):
         return self.replace(order=f"{first}_only")
 
     def threshold(self, rollout: Rollout) -> float | None:
-        """The probability below which a token of this rollout is low; None where it is ``eta`` itself."""
+        """Return the probability below which a token of this rollout is low; None if it is ``eta``."""
         if self.rule == "probability":
             return None
         assert rollout.old_log_probs is not None

@@ -1,4 +1,4 @@
-"""A method: the choices that together decide the gradient, and its fingerprint."""
+"""A method: the components that define the gradient, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from rlvr_cli.methods.sft import SFT
 class _Shapings(Section):
     @model_serializer(mode="wrap")
     def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out those of user files that are off, which a method without the file does not know."""
+        """Drop inactive shapings of user files, which a method without the file lacks."""
         plain: dict[str, Any] = handler(self)
         off = {key for key, shaping in self if shaping.of_user and not shaping.is_on}
         return {key: value for key, value in plain.items() if key not in off}
@@ -74,7 +74,7 @@ class Method(TrainingMethod):
     splits_steps: ClassVar[bool] = True
     trained_by: ClassVar[str] = "reinforcement learning with verifiable rewards"
 
-    # The names of methods; None = any name is taken as it stands.
+    # The names of methods; None = accept any name.
     tables: ClassVar[MethodTables | None] = BUILT_IN
 
     name: Annotated[Text, Field(title="the name of a method, modifiers joined with +")] = Field(
@@ -109,17 +109,17 @@ class Method(TrainingMethod):
             return choice
 
     def bound(self, max_length: int) -> Method:
-        """The same for completions of at most ``max_length`` tokens, L of the aggregation ``constant_length``."""
+        """Return the method for completions of at most ``max_length`` tokens, L of ``constant_length``."""
         return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length)})
 
     @property
     def policy(self) -> Method:
-        """Itself; None of a method without a policy gradient."""
+        """The policy gradient, that is the method; None for SFT."""
         return self
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Every part, also shapings that are off."""
+        """All components, with inactive shapings."""
         every = (self.advantage, self.policy_loss, *dict(self.shaping).values())
         return (*every, self.aggregation, self.passes, self.kl, self.critic, self.reward)
 
@@ -130,12 +130,10 @@ class Method(TrainingMethod):
 
     @property
     def rollout_shapings(self) -> tuple[RolloutShaping, ...]:
-        """Return the shapings of the rollout's rows and groups that are on."""
         return tuple(shaping for shaping in self.shapings if isinstance(shaping, RolloutShaping))
 
     @property
     def token_shapings(self) -> tuple[TokenShaping, ...]:
-        """Return the shapings of single tokens that are on."""
         return tuple(shaping for shaping in self.shapings if isinstance(shaping, TokenShaping))
 
     @property
@@ -158,7 +156,7 @@ class Method(TrainingMethod):
 
     @property
     def initial_entropy_samples(self) -> int | None:
-        """Problems on which that entropy is measured before training; None = the first rollout, or not at all."""
+        """Problems for measuring that entropy before training; None = the first rollout, or none."""
         return next(
             (shaping.initial_entropy_samples for shaping in self.rollout_shapings if shaping.needs_initial_entropy),
             None,
@@ -170,21 +168,21 @@ class Method(TrainingMethod):
         return self.advantage.needs_reference or self.passes.needs_old_log_probs_of_the_rollout
 
     def rollout_terms(self) -> list[str]:
-        """Names of the terms that every rollout goes through once; a run counts what was executed."""
+        """Return the names of the terms executed once per rollout; a run counts them."""
         return [
             *(type(component).__name__ for component in (self.advantage, *self.rollout_shapings)),
             *self.reward.terms,
         ]
 
     def token_terms(self, which: str = "all") -> list[str]:
-        """Names of the terms that the tokens of pass ``which`` go through at every update."""
+        """Return the names of the terms executed for the tokens of pass ``which`` at every update."""
         names = [type(component).__name__ for component in (self.policy_loss, *self.token_shapings)]
         return [*names, self.aggregation.kind, f"pass:{which}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Advantages of a rollout, each (N, 1) or (N, T): as estimated, and shaped by what looks at rows and groups.
+        """Return the advantages of a rollout, each (N, 1) or (N, T): as estimated, and after its rollout shapings.
 
-        The aggregation counts by the first, the tokens are trained with the second.
+        The aggregation counts by the first, training uses the second.
         """
         estimated = shaped = self.advantage.advantages(rollout)
         for shaping in self.rollout_shapings:
@@ -194,7 +192,7 @@ class Method(TrainingMethod):
         return estimated, shaped
 
     def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:
-        """``tokens`` with the advantages that pass ``which`` trains on."""
+        """Return ``tokens`` with the advantages of pass ``which``."""
         advantages = tokens.advantages.expand_as(tokens.log_probs)
         for shaping in self.token_shapings:
             advantages = advantages * shaping.factor(tokens)
@@ -202,18 +200,18 @@ class Method(TrainingMethod):
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
     def trained(self, tokens: Tokens, which: str = "all") -> Tensor:
-        """(B, T) the tokens that have a part in the policy's gradient in pass ``which``; ``log_probs`` is not read."""
+        """Return (B, T) the tokens in the policy's gradient in pass ``which``; ``log_probs`` is not read."""
         trained = self.shaped(tokens, which).advantages != 0
         return trained | self.passes.selected(tokens, which) if self.kl.beta > 0 else trained
 
     def grad_mask(self, tokens: Tokens, which: str = "all", *, old_known: bool = True) -> Tensor:
-        """(B, T) the tokens whose current log-prob the gradient of pass ``which`` depends on.
+        """Return (B, T) the tokens whose current log-prob affects the gradient of pass ``which``.
 
-        All others may be left out of the step's forward passes: nothing that is trained would be another.
+        All others may be skipped in the step's forward passes without changing the gradient.
 
         Args:
-            tokens: ``log_probs`` is not read. old_known: whether ``old_log_probs`` is there already; if not, it is
-                going to be the current policy's, and every token that the pass may turn out to train on is among them.
+            tokens: ``log_probs`` is not read. old_known: whether ``old_log_probs`` is available; if not, it will be the
+                current policy's, and every token that the pass may select is included.
         """
         valid = tokens.mask.bool()
         if self.advantage.needs_values:
@@ -233,7 +231,7 @@ class Method(TrainingMethod):
         *,
         sampler_correction: Tensor | None = None,
     ) -> Tensor:
-        """(B, T) what multiplies grad log pi of each token in grad J: (F A + KL) / Z; without gradient.
+        """Return (B, T) the factor of each token's grad log pi in grad J: (F A + KL) / Z; without gradient.
 
         Args:
             tokens: any part of a step's tokens, with the shaped advantages of :meth:`rollout_advantages`.
@@ -241,10 +239,10 @@ class Method(TrainingMethod):
             which: the pass.
             statistics: ``policy_loss.statistics`` of the whole step's :meth:`shaped` tokens.
             sampler_correction: (B, T) or (B, 1) ratio of the training engine's old probability to the sampler's,
-                where they differ; multiplies F A alone, by its mean over the row where a row's tokens share a ratio.
+                if they differ; multiplies F A only, by its mean over the row if a row's tokens share a ratio.
         """
         shaped = self.shaped(tokens, which)
-        # A token without advantage has no part, however far its ratio overflowed.
+        # A token without advantage counts 0, even if its ratio overflowed.
         values = torch.where(
             shaped.advantages == 0, 0.0, self.policy_loss.weight(shaped, statistics) * shaped.advantages
         )
@@ -271,11 +269,11 @@ class Method(TrainingMethod):
             yield from component.unused(self.advantage)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
+        """Return name, choices with their parameters, and hashes over the choices and over their code."""
         components = [self.advantage, self.policy_loss, *self.shapings, self.aggregation, self.passes, self.kl]
         components += [self.reward, self.critic] if self.advantage.needs_values else [self.reward]
         modules = sorted({__name__, *_modules(type(component).__module__ for component in components)})
-        # Without the shapings that are off: another kind that somebody adds changes no run.
+        # Without inactive shapings, so that a new kind changes no run.
         plain = self.model_dump(mode="json", exclude={"files"})
         choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}
         return {
@@ -286,7 +284,7 @@ class Method(TrainingMethod):
 
 
 def _source(module: ModuleType) -> str:
-    """The text of a module; of a user file the one that was executed, whatever the file is now."""
+    """Return the text of a module; of a user file the executed one."""
     return str(vars(module).get(TEXT) or inspect.getsource(module))
 
 
@@ -301,12 +299,12 @@ AnyMethod = Annotated[Annotated[Method, Tag("rl")] | Annotated[SFT, Tag("sft")],
 
 
 def any_method(method: type[Method]) -> Any:
-    """The same with another type in place of ``Method``."""
+    """Return ``AnyMethod`` with another type in place of ``Method``."""
     return Annotated[Annotated[method, Tag("rl")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
 
 
 def _modules(names: Iterable[str]) -> set[str]:
-    """``names`` and every module of this package whose definitions they use, directly or not."""
+    """Return ``names`` and every module of this package that they import, directly or not."""
     modules: set[str] = set()
     waiting = list(names)
     while waiting:

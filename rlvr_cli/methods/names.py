@@ -12,12 +12,12 @@ from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.methods.base import Shaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
-# Of this package, what rests on all methods: no part is defined there.
+# Modules of this package that import all methods, and define no component.
 ABOVE = ("method", "equivalence", "user", "checks")
 
 
 def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
-    """Every method by the date of its paper, those without an arXiv number last; every modifier as names have them."""
+    """Return every method by the date of its paper, those without an arXiv number last, and every modifier."""
     presets = [
         dataclasses.replace(preset, module=module.__name__)
         for module in define_all(__package__, but=ABOVE)
@@ -37,11 +37,11 @@ def _place(key: str, order: Sequence[str]) -> int:
 
 
 def shaping_kinds() -> list[type[Shaping]]:
-    """Every shaping, the outermost factor of the advantage first: in the reverse of the order in which they act."""
+    """Return every shaping, the outermost factor of the advantage first: in reverse order of application."""
     return sorted(Shaping.registered.values(), key=lambda kind: kind.order)
 
 
-# The papers' own spellings end in the separator: they are replaced before a name is split.
+# The papers' spellings end in the separator, so they are replaced before a name is split.
 _PLUS_PLUS = re.compile(r"\b(reinforce|raft)\+\+(?=\+|$)")
 
 METHODS, MODIFIER_PRESETS = _registered()
@@ -53,7 +53,7 @@ ALIASES = {alias: preset.name for preset in METHODS.values() for alias in preset
 
 @dataclass(frozen=True)
 class MethodTables:
-    """The methods and modifiers that names are read with: the built-in ones, or also those of user files."""
+    """The known methods and modifiers: built-in ones, and possibly those of user files."""
 
     methods: Mapping[str, MethodPreset]
     modifiers: Mapping[str, Modifier]
@@ -64,7 +64,7 @@ BUILT_IN = MethodTables(METHODS, MODIFIER_PRESETS)
 
 @dataclass(frozen=True)
 class MethodName:
-    """A name taken apart. `str()` gives its one canonical spelling."""
+    """A parsed name. `str()` returns its canonical spelling."""
 
     base: str
     modifiers: tuple[str, ...] = ()
@@ -74,12 +74,12 @@ class MethodName:
 
 
 def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
-    """The parts of a name, in any case, with `_` for `-` and with the aliases.
+    """Parse a name, in any case, with `_` for `-` and with the aliases.
 
-    Modifiers are sorted by the order in which they act, so that each combination has one name.
+    Modifiers are sorted by their order of application, so that each combination has one name.
 
     Raises:
-        ValueError: the message for the user, where a part is unknown, missing, or there twice.
+        ValueError: the message for the user, for an unknown, missing or repeated part.
     """
     plain = _PLUS_PLUS.sub(r"\1-pp", re.sub(r"\s+", "", text).lower().replace("_", "-"))
     names = [name for written in plain.split("+") for name in ALIASES.get(written, written).split("+")]
@@ -107,7 +107,7 @@ def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
 
 
 def canonical_name(text: str, tables: MethodTables = BUILT_IN) -> str:
-    """The canonical spelling: `REINFORCE++` is `reinforce-pp`.
+    """Return the canonical spelling: `REINFORCE++` is `reinforce-pp`.
 
     Raises:
         ValueError: as `parse_method_name`.
@@ -116,7 +116,7 @@ def canonical_name(text: str, tables: MethodTables = BUILT_IN) -> str:
 
 
 def nearest_method(text: str, tables: MethodTables = BUILT_IN) -> str | None:
-    """The valid name that someone who wrote the invalid `text` most likely meant, or None."""
+    """Return the valid name nearest to the invalid `text`, or None."""
     plain = _PLUS_PLUS.sub(r"\1-pp", re.sub(r"\s+", "", text).lower().replace("_", "-"))
     base, *modifiers = [word for word in plain.split("+") if word] or [""]
     guess = nearest(base, (*tables.methods, *ALIASES))
@@ -154,15 +154,15 @@ def _refuse_modifier(base: str, modifier: str, written: str, tables: MethodTable
 
 
 def presets_of(name: MethodName, tables: MethodTables = BUILT_IN) -> tuple[Preset, ...]:
-    """The base method and the modifiers of a name, in the order in which they are laid over one another."""
+    """Return the presets of base method and modifiers, in the order of their layers."""
     return (tables.methods[name.base], *(tables.modifiers[modifier] for modifier in name.modifiers))
 
 
 def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
-    """The parts of a name that fit together.
+    """Parse a name and check that its presets are compatible.
 
     Raises:
-        ValueError: the message for the user, where a part is unknown, or two parts set the same key.
+        ValueError: the message for the user, for an unknown part, or two that set the same key.
     """
     name = parse_method_name(text, tables)
     plain = dict(flat(METHODS["grpo"].values))
@@ -183,7 +183,7 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
 
 
 def _choice(keys: Collection[str]) -> str:
-    """The section whose kind is among `keys`, or the first of them, a shaping as a whole."""
+    """Return the section whose kind is among `keys`, or the first key, a shaping as a whole."""
     kinds = [key.removesuffix(".kind") for key in keys if key.endswith(".kind")]
     first = min(kinds or keys)
     return "method." + (".".join(first.split(".")[:2]) if first.startswith("shaping.") else first)

@@ -51,7 +51,7 @@ def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: 
 def value_loss(
     predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, count: Tensor, value_clip: float | None
 ) -> Tensor:
-    """() a part's share of the value loss; adds up over the parts of a step. Differentiable in ``predictions``.
+    """Return () the share of some rows in a step's value loss. Differentiable in ``predictions``.
 
     Args:
         predictions: (B, T) v of the value head now. old_values: (B, T) V at sampling. returns: (B, T). mask: (B, T).
@@ -90,7 +90,7 @@ class GAEAdvantage(Advantage):
         return advantages.to(rollout.rewards.dtype)
 
     def returns(self, rollout: Rollout) -> Tensor:
-        """(N, T) what the value head is regressed on; not whitened, 0 on padding."""
+        """Return (N, T) the regression targets of the value head, not whitened, 0 on padding."""
         assert rollout.values is not None
         values = torch.where(rollout.mask.bool(), rollout.values.detach(), 0.0)
         return (self.unwhitened(rollout) + values).to(rollout.values.dtype)

@@ -1,8 +1,7 @@
-"""Named methods and modifiers: what each sets, where its numbers come from, what it costs.
+"""Named methods and modifiers, with the source of each value and their cost.
 
-Each is in the tuple ``PRESETS`` of the module that computes what is particular to it, which is all it takes to have
-a name. A method sets what characterises it and inherits the rest of another one; a modifier sets one choice on top of a
-method.
+Each is registered by the tuple ``PRESETS`` of the module with its formula. A method sets its characteristic keys and
+inherits the rest from another one; a modifier sets one choice on top of a method.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 Values = Mapping[str, Any]
-# Key below `method` -> its value, and where that comes from.
+# Key below `method` -> value and source.
 Sets = Mapping[str, tuple[Any, str]]
 
 
@@ -23,7 +22,7 @@ def trust_region(low: float, high: float, source: str) -> Sets:
 
 @dataclass(frozen=True)
 class Paper:
-    """The publication of a method; `arxiv` is its number there, or None."""
+    """The publication of a method; `arxiv`: its id, or None."""
 
     title: str
     authors: str
@@ -42,15 +41,15 @@ class Preset:
     Attributes:
         name: as on the command line.
         title: the name in words.
-        summary: one line: what it does.
-        paper: where it was published.
+        summary: one line.
+        paper: its publication.
         sets: key below `method` (`policy_loss.n`) -> its value and source.
-        for_task: task -> values that take the place of those of `sets` there.
-        golden: names of the golden files that it is compared with.
+        for_task: task -> values that replace those of `sets`.
+        golden: names of the golden files to compare with.
         extra_cost: one line: forwards, passes and memory over GRPO.
         aliases: other spellings of the name.
-        module: the name of the module in which it stands; the registry fills it in.
-        file: the path of the user's file; "" = it is built in.
+        module: name of its module; set by the registry.
+        file: path of the user file; "" = built in.
     """
 
     name: str
@@ -67,21 +66,21 @@ class Preset:
 
     @property
     def label(self) -> str:
-        """Return what an error names as the place of a value of it."""
+        """The origin of its values in errors."""
         return self.file or f"preset {self.name}"
 
     @property
     def values(self) -> Values:
-        """The keys of `method` that it sets, nested: `{"policy_loss": {"kind": "dgpo", "n": 1.0}}`."""
+        """Its values as nested keys of `method`: `{"policy_loss": {"kind": "dgpo", "n": 1.0}}`."""
         return nested({key: value for key, (value, _) in self.sets.items()})
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """Key below `method` -> where its value comes from."""
+        """Key below `method` -> source of its value."""
         return {key: source for key, (_, source) in self.sets.items()}
 
     def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
-        """Return what it sets on `task`, nested, in the order in which it is laid over what was there."""
+        """Yield its values on `task`, nested, in the order of merging."""
         yield self.values
         if task in self.for_task:
             yield nested(self.for_task[task])
@@ -92,9 +91,9 @@ class MethodPreset(Preset):
     """A base method.
 
     Attributes:
-        imitates: whether it imitates demonstrations: it has no parts, and so no modifiers.
-        inherits: the method whose values it has where `sets` has none; "" = none.
-        trainer: the name of its trainer class, which `rlvr_cli` has; "" = none.
+        imitates: whether it trains on demonstrations, without components and modifiers.
+        inherits: the method with the defaults of its values; "" = none.
+        trainer: the name of its trainer class in `rlvr_cli`; "" = none.
     """
 
     imitates: bool = False
@@ -102,7 +101,7 @@ class MethodPreset(Preset):
     trainer: str = ""
 
     def resolved(self, presets: Mapping[str, MethodPreset]) -> MethodPreset:
-        """Add what it inherits, except the keys of a part of which it sets another kind.
+        """Add the inherited values, except those of components of another kind.
 
         Raises:
             KeyError: no such method.
@@ -121,10 +120,10 @@ class MethodPreset(Preset):
 
 @dataclass(frozen=True)
 class Modifier(Preset):
-    """A change that is joined to a base method with `+`.
+    """A change to a base method, joined with `+`.
 
     Attributes:
-        for_base: base method -> values that take the place of those of `sets` there.
+        for_base: base method -> values that replace those of `sets`.
     """
 
     for_base: Mapping[str, Values] = field(default_factory=dict)
@@ -138,7 +137,7 @@ class Modifier(Preset):
 
 
 def nested(values: Values) -> dict[str, Any]:
-    """Dotted keys as mappings in one another."""
+    """Return dotted keys as nested mappings."""
     values_nested: dict[str, Any] = {}
     for key, value in values.items():
         *sections, last = key.split(".")
@@ -150,7 +149,7 @@ def nested(values: Values) -> dict[str, Any]:
 
 
 def flat(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested values as (dotted key, value)."""
+    """Yield nested values as (dotted key, value)."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")

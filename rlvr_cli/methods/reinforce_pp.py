@@ -69,7 +69,7 @@ def discounted_returns(token_rewards: Tensor, gamma: float) -> Tensor:
 
 
 class ReinforcePPAdvantage(Advantage):
-    """Whitened return-to-go; a row without a reward gets 0 and takes no part in the whitening."""
+    """Whitened return-to-go; a row without a reward gets 0 and is excluded from whitening."""
 
     kind: Literal["reinforce_pp"] = Field("reinforce_pp", description="reinforce_pp = whitened return-to-go.")
     kl_in_reward: NotNegative = Field(
@@ -107,7 +107,7 @@ class ReinforcePPAdvantage(Advantage):
         return result
 
     def returns(self, rollout: Rollout) -> Tensor:
-        """(N, T) G_t in float64, before whitening; whatever on padding."""
+        """Return (N, T) G_t in float64, before whitening; arbitrary on padding."""
         return discounted_returns(self.token_rewards(rollout), self.gamma)
 
     def advantages(self, rollout: Rollout) -> Tensor:

@@ -57,12 +57,12 @@ class Reward(Part):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Names of what takes the place of the verifier's reward."""
+        """The names of the replacements of the verifier's reward."""
         source = () if self.source == "verifier" else (self.source,)
         return (*source, "noise") if self.noise > 0 else source
 
     def rewards(self, rollout: Rollout) -> Tensor:
-        """(N,) the rewards that are trained on; NaN for a row that must not be learned from, or has no tokens to."""
+        """Return (N,) the training rewards; NaN for a row that is excluded or has no tokens."""
         if self.source == "verifier":
             return rollout.rewards
         valid = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()

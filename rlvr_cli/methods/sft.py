@@ -42,7 +42,6 @@ class SFT(TrainingMethod):
 
     @property
     def policy(self) -> None:
-        """There is no policy gradient."""
         return
 
     @property
@@ -55,7 +54,6 @@ class SFT(TrainingMethod):
 
     @property
     def passes(self) -> OnePass:
-        """One pass over all tokens."""
         return OnePass()
 
 

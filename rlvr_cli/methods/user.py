@@ -1,7 +1,7 @@
-"""A method in a Python file of the user's: the parts of a method that it defines, and the preset that names them.
+"""A method in a user file: its components and presets.
 
-Its classes are values of one load of a configuration: :func:`method_type` makes the section ``method`` that knows them,
-and nothing else in the process does.
+Its classes belong to one load of a configuration: :func:`method_type` builds the section ``method`` with them; they are
+not registered.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from rlvr_cli.methods.names import (
 )
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
-# What messages name as help.
+# Hint for messages.
 EXAMPLE = "`rlvr new method NAME` writes an example"
-# The families by the section in which one of their kinds stands.
+# Section -> family of its kinds.
 FAMILIES: Mapping[str, type[Choice]] = {
     "advantage": Advantage,
     "policy_loss": PolicyLoss,
     "aggregation": Aggregation,
     "passes": Passes,
 }
-# What computes, of any part; first whose results have the shape of the tokens.
+# The computing methods of all components; first those with results per token.
 _PER_TOKEN, _PER_ROW = ("weight", "factor", "coefficients", "selected"), ("advantages", "shape")
 COMPUTING = frozenset((*_PER_TOKEN, *_PER_ROW, "returns", "statistics", "bounds", "count", "threshold"))
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
@@ -58,12 +58,12 @@ class UserMethod:
     """A file's method or modifier.
 
     Attributes:
-        parts: the classes that the file defines, each with its section: `policy_loss`, `shaping.mine`.
+        components: the classes of the file, each with its section: `policy_loss`, `shaping.mine`.
     """
 
     file: UserFile
     preset: Preset
-    parts: tuple[tuple[str, type[Part]], ...]
+    components: tuple[tuple[str, type[Part]], ...]
 
 
 def load_method(file: UserFile) -> UserMethod:
@@ -108,13 +108,13 @@ def tables_of(methods: tuple[UserMethod, ...]) -> MethodTables:
 
 @functools.lru_cache(maxsize=64)
 def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
-    """Make the section ``method`` that also knows the files' names and classes.
+    """Build the section ``method`` with the files' names and classes.
 
-    It has a key more: `files`, the references of the files without which the method would not be what it is.
+    It has the further key `files`, the references of the files that the method uses.
     """
     if not methods:
         return Method
-    components = [pair for method in methods for pair in method.parts]
+    components = [pair for method in methods for pair in method.components]
 
     def files(_: Any, info: ValidationInfo) -> tuple[str, ...]:
         sections = dict(info.data)
@@ -123,7 +123,9 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
         name = sections.get("name")
         names = () if name is None else str(parse_method_name(name, tables_of(methods))).split("+")
         needed = (
-            method for method in methods if method.preset.name in names or chosen & {kind for _, kind in method.parts}
+            method
+            for method in methods
+            if method.preset.name in names or chosen & {kind for _, kind in method.components}
         )
         return tuple(method.file.reference for method in needed)
 
@@ -135,7 +137,7 @@ _FILES = "The user files of the method, each with the beginning of its SHA-256."
 
 
 def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
-    """Make a section ``method`` with these components besides the built-in ones, and the key `files`."""
+    """Build a section ``method`` with these components besides the built-in ones, and the key `files`."""
     fields: dict[str, Any] = {"files": files}
     for section, family in FAMILIES.items():
         if also := tuple(kind for other, kind in components if other == section):
@@ -151,14 +153,13 @@ def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables
 
 
 def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
-    """Yield what keeps the file's classes from being parts of a method."""
     for kind in classes:
         where, is_shaping = f"{file.at(kind.__name__)}: {kind.__name__}", issubclass(kind, Shaping)
         key = "key" if is_shaping else "kind"
         if not _has_name(kind):
             if not any(kind in other.__mro__[1:] for other in classes):
                 write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
-                yield f"{where} has no {key} of its own: give it {write} ({EXAMPLE})"
+                yield f"{where} has no {key}: give it {write} ({EXAMPLE})"
             continue
         if not _section(kind):
             yield f"{where} inherits from no part of a method that a file may define ({EXAMPLE})"
@@ -178,7 +179,7 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
 
 
 def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset:
-    """Return what names the file's parts: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
+    """Return the file's preset: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
     module = load_module(file)
     written, where = vars(module).get("PRESETS"), file.at("PRESETS")
     if written is None:
@@ -219,7 +220,7 @@ def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
         _name_of(kind).replace("_", "-"),
         title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__),
         summary=" ".join(summary.split()) or f"{kind.__name__} of {name}, with all else as in grpo.",
-        paper=Paper(name, "a file of your own"),
+        paper=Paper(name, "your file"),
         extra_cost="not stated",
         sets={f"{section}.kind": (_name_of(kind), name)},
         inherits="grpo",
@@ -234,7 +235,7 @@ def _value_problems(user_method: UserMethod) -> Iterator[str]:
         merged.add(Layer(layer.label, dict(layer.values), preset=True))
     method, faults = validate(method_class, merged, lambda section, _: section.contradictions())
     yield from (f"{file.at('PRESETS')}: PRESETS: {message}" for _, message in faults)
-    for section, kind in () if faults else user_method.parts:
+    for section, kind in () if faults else user_method.components:
         chosen = functools.reduce(getattr, section.split("."), cast("Any", method))
         if not isinstance(chosen, kind) or (isinstance(chosen, Shaping) and not chosen.is_on):
             key, value = ("kind", _name_of(kind)) if section in FAMILIES else (kind.main_key, "what switches it on")

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, QLoRA): where they are put, what is saved of them, and the plain model they amount to."""
+"""Low-rank adapters (LoRA, QLoRA): attaching, saving and merging."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, AdapterBase
 
-# PEFT's name of the adapter, which is in the names of parameters but not in those of files.
+# PEFT's name of the adapter, part of parameter names but not of tensor names in files.
 NAME = "default"
 SAMPLED_FROM_EACH = 1024
-# A warning of PEFT that is not true of joined experts: it looks for modules of these names, and then adapts parameters.
+# PEFT's false warning for fused experts: it searches for modules of these names, and then adapts parameters.
 PATTERNS_OF_PARAMETERS = "The following (rank|alpha)_pattern keys did not match"
 
 
 def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConfig | None:
-    """PEFT's configuration of the adapter, or None where every weight is trained."""
+    """Return PEFT's configuration of the adapter, or None where every weight is trained."""
     if isinstance(adapter, NoAdapterConfig):
         return None
     return LoraConfig(
@@ -44,10 +44,10 @@ def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConf
 
 
 def check_targets(adapter: LoRAConfig | QLoRAConfig, model: Any) -> None:
-    """Raise UserError where ``model`` has no linear layer of a name, or it is the head.
+    """Raise UserError for target names without a linear layer in ``model``, or of the head.
 
-    The same for a router that has a name for its linear layer and returns more than that (Llama 4, Phi-MoE): PEFT
-    adapts it by its type and fails in the first forward pass.
+    Also for routers that are linear layers with further outputs (Llama 4, Phi-MoE): PEFT would adapt them and fail in
+    the first forward pass.
     """
     linear: dict[str, None] = {}
     head = model.get_output_embeddings()
@@ -63,7 +63,7 @@ def check_targets(adapter: LoRAConfig | QLoRAConfig, model: Any) -> None:
     if adapter.targets is None and routers:
         raise UserError(
             f"model.adapter: {routers[0]} of this model is a linear layer that returns more than its product and takes "
-            f"no adapter. Name the layers that shall have one: 'model.adapter.targets=[{', '.join(allowed)}]'."
+            f"no adapter. Name the layers to adapt: 'model.adapter.targets=[{', '.join(allowed)}]'."
         )
     wrong = [name for name in adapter.targets or () if name not in allowed]
     if wrong:
@@ -79,10 +79,10 @@ def _returns_more(module: Any) -> bool:
 
 
 def experts_without_adapter(adapter: LoRAConfig | QLoRAConfig, model: Any) -> tuple[str, ...]:
-    """The weights of a mixture's experts (``experts.down_proj``) on which the adapter is not put.
+    """Return the experts' weights of a mixture (``experts.down_proj``) that the adapter leaves out.
 
-    transformers holds one tensor for all experts of a layer, which PEFT adapts in the models that it knows. It is tried
-    on the model without its weights. Raises UserError where PEFT refuses.
+    transformers has one tensor for all experts of a layer, which PEFT adapts in supported models. Tested on the meta
+    device. Raises UserError where PEFT fails.
     """
     if not _experts(model):
         return ()
@@ -107,7 +107,7 @@ def experts_without_adapter(adapter: LoRAConfig | QLoRAConfig, model: Any) -> tu
 
 
 def _experts(model: Any) -> dict[tuple[int, str], str]:
-    """Every weight with a matrix for each expert: its module's id and its name in it, and what it is called."""
+    """Return (id of the module, name in it) -> full name of every weight with a matrix for each expert."""
     named = {}
     for path, module in model.named_modules():
         *_, module_name = path.replace(".base_layer", "").split(".")
@@ -118,13 +118,13 @@ def _experts(model: Any) -> dict[tuple[int, str], str]:
 
 
 def trained_tensors(model: Any) -> dict[str, Tensor]:
-    """All that training changes, by its name in PEFT's files: the adapters' weights."""
+    """Return the trained weights, the adapters', by their names in PEFT's files."""
     return {_file_name(name): weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 @torch.no_grad()
 def load_trained(model: Any, tensors: dict[str, Tensor]) -> None:
-    """The inverse of :func:`trained_tensors`. Raises ValueError for other layers or shapes than the model's."""
+    """Load the weights of :func:`trained_tensors`. Raises ValueError for other layers or shapes than the model's."""
     own = {_file_name(name): weight for name, weight in model.named_parameters() if ".lora_" in name}
     if own.keys() != tensors.keys():
         raise ValueError(f"the adapter has other layers than the model: {sorted(own.keys() ^ tensors.keys())[:3]}")
@@ -139,8 +139,7 @@ def _file_name(parameter: str) -> str:
 
 
 def fingerprint(model: Any) -> str:
-    """SHA-256 over names and shapes of a model's tensors and up to 1024 numbers spread over each: quick, and another
-    one for another model, or for one that was trained on.
+    """Return the SHA-256 over names and shapes of a model's tensors and up to 1024 evenly spread values of each.
 
     Of a model in 4 bits, only the unpacked weights: packing depends on the device.
     """
@@ -157,10 +156,10 @@ def fingerprint(model: Any) -> str:
 
 @contextmanager
 def merged(model: Any) -> Iterator[Any]:
-    """Inside, the model as a plain one: its linear layers hold the adapted weights, none is in 4 bits.
+    """Merge the adapters inside the context: linear layers have the adapted weights, none in 4 bits.
 
-    The layers are replaced and afterwards put back, so that no rounding ever reaches the base weights. A model without
-    adapters and 4-bit layers is given as it is.
+    Layers are replaced and restored, so that the base weights are never rounded. Yields a model without adapters and
+    4-bit layers unchanged.
     """
     base = _base_of(model)
     replaced = dict(_special_layers(base))
@@ -174,7 +173,7 @@ def merged(model: Any) -> Iterator[Any]:
 
 
 def merge(model: Any) -> Any:
-    """The base model of a PEFT model with the adapters merged into it for good, and nothing left in 4 bits."""
+    """Merge the adapters of a PEFT model into its base permanently and dequantize it; return the base."""
     base = _base_of(model)
     for name, layer in _special_layers(base):
         base.set_submodule(name, _plain_layer(layer, base.dtype))
@@ -184,7 +183,7 @@ def merge(model: Any) -> Any:
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
     base._hf_peft_config_loaded = False
-    return base.requires_grad_(True)  # as a model that was loaded whole, to be trained on
+    return base.requires_grad_(True)  # as after loading, for further training
 
 
 def _base_of(model: Any) -> Any:
@@ -193,7 +192,7 @@ def _base_of(model: Any) -> Any:
 
 
 def _special_layers(base: Any) -> list[tuple[str, Any]]:
-    """Layers with adapters, and those in 4 bits without one; nothing that is inside of another one."""
+    """Return the outermost layers with adapters or in 4 bits."""
     special: list[tuple[str, Any]] = []
     for name, layer in base.named_modules():
         inside = special and name.startswith(f"{special[-1][0]}.")
@@ -207,14 +206,14 @@ def _in_4_bits(layer: Any) -> bool:
 
 
 def _adapted_weight(layer: LoraLayer) -> str:
-    """The name, in the layer below, of what ``layer`` adapts: PEFT adapts the experts of a mixture by parameter."""
+    """Return the parameter name in the base layer that ``layer`` adapts; PEFT adapts experts by parameter."""
     return layer.parameter_name if isinstance(layer, ParamWrapper) else "weight"
 
 
 @torch.no_grad()
 def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
     adapters, plain = [], layer
-    while isinstance(plain, LoraLayer):  # a module of several adapted parameters is wrapped once for each
+    while isinstance(plain, LoraLayer):  # one wrapper for each adapted parameter of a module
         adapters.append(plain)
         plain = plain.base_layer
     quantized = _in_4_bits(plain)
@@ -235,7 +234,7 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
         if plain.bias is not None:
             linear.bias = nn.Parameter(plain.bias.detach().to(dtype), requires_grad=False)
         return linear
-    # A deep copy that takes the new weights for the old ones, and shares all others.
+    # A deep copy with the new weights that shares all others.
     shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
     copied: nn.Module = copy.deepcopy(
         plain, {**shared, **{id(getattr(plain, name)): parameters[name] for name in parameters}}
@@ -244,12 +243,12 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
 
 
 def _delta(layer: Any) -> Tensor:
-    """Return what the adapter of ``layer`` adds to the weight, in the adapter's format."""
+    """Return the adapter's update of the weight of ``layer``, in the adapter's format."""
     (adapter,) = layer.active_adapters
     if not isinstance(layer, ParamWrapper):
         delta: Tensor = layer.get_delta_weight(adapter)
         return delta
-    # PEFT rounds it to the format of the parameter, which is looked up for that alone.
+    # PEFT rounds it to the parameter's format, which it reads only for that.
     parameter, format_of_adapter = layer.get_param(), layer.lora_B[adapter].weight.dtype
     held, parameter.data = parameter.data, parameter.data.new_empty(0, dtype=format_of_adapter)
     try:
@@ -266,10 +265,10 @@ def _dequantized(layer: Any) -> Tensor:
 
 
 def engine_for_adapters(engine: Engine, *, merges: bool) -> Engine:
-    """``engine`` for a PEFT model: it is given the plain model with the adapters merged into it.
+    """Wrap ``engine`` for a PEFT model, whose adapters it merges.
 
     Args:
-        merges: False gives the base with the adapters in its layers, which needs no second copy of the weights.
+        merges: False passes the base with the adapters in its layers, without a second copy of the weights.
     """
 
     def sample(model: Any, *arguments: Any, **named: Any) -> Completions:
@@ -284,7 +283,7 @@ def engine_for_adapters(engine: Engine, *, merges: bool) -> Engine:
 class AdapterFolder:
     """The files of a checkpoint of adapters: PEFT's two files, the base's name and config.
 
-    It has the two things that a trainer asks of a model that is saved: ``config`` and ``save_pretrained``.
+    It has a trainer's interface of a saved model: ``config`` and ``save_pretrained``.
     """
 
     def __init__(self, model: Any, base: AdapterBase) -> None:
@@ -296,10 +295,10 @@ class AdapterFolder:
         save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         peft = copy.copy(self.peft)
         peft.base_model_name_or_path, peft.revision, peft.inference_mode = self.base.name, self.base.revision, True
-        peft.exclude_modules = None  # a value head, which the model has in training alone
+        peft.exclude_modules = None  # the value head, which exists only in training
         for name, value in vars(peft).items():
             if isinstance(value, set):
-                setattr(peft, name, sorted(value))  # else equal runs would write it in different orders
+                setattr(peft, name, sorted(value))  # otherwise equal runs write it in different orders
         peft.save_pretrained(str(folder))
         (folder / ADAPTER_BASE).write_text(self.base.text(), encoding="utf-8")
         described = copy.deepcopy(self.config)
@@ -309,10 +308,10 @@ class AdapterFolder:
 
 
 def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
-    """``model``, the base of the adapter in ``folder``, as a PEFT model with it; nothing is trained.
+    """Attach the adapter in ``folder`` to its base ``model``, frozen; return the PEFT model.
 
     Raises:
-        UserError: it is another model than the adapter was trained on, or the adapter does not fit it.
+        UserError: the adapter was trained on another model, or does not fit.
     """
     if base.fingerprint is not None and fingerprint(model) != base.fingerprint:
         raise UserError(
@@ -321,7 +320,7 @@ def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
         )
     try:
         config = LoraConfig.from_pretrained(str(folder))
-        config.base_model_name_or_path = model.config._name_or_path  # else PEFT warns that the model has another name
+        config.base_model_name_or_path = model.config._name_or_path  # otherwise PEFT warns about the model's name
         adapted = _with_adapter(model, config)
         _check_mergeable(adapted)
         _load_as_peft(adapted, load_file(folder / ADAPTER_WEIGHTS))
@@ -332,13 +331,13 @@ def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
 
 def _with_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT calls
+        warnings.simplefilter("ignore", FutureWarning)  # of transformers, about PEFT's calls
         warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
         return get_peft_model(model, config, **options)
 
 
 def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
-    """Load ``tensors`` as PEFT does, also those written before transformers joined the experts of a layer.
+    """Load ``tensors`` as PEFT does, also those written before transformers fused the experts of a layer.
 
     Raises ValueError or RuntimeError for other layers or shapes than the model's.
     """
@@ -349,7 +348,7 @@ def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
 
 
 def _check_mergeable(model: Any) -> None:
-    """Raise ValueError where more than B A would have to be added to the base's weights, or to two layers at once."""
+    """Raise ValueError where merging is more than adding B A to the weights, or would change two layers."""
     base = model.get_base_model()
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
     tied = ends[1] is not None and ends[0].weight is ends[1].weight
@@ -365,5 +364,5 @@ def _check_mergeable(model: Any) -> None:
 
 
 def load_adapter_of_checkpoint(model: Any, checkpoint: Path) -> None:
-    """Load what :class:`AdapterFolder` wrote into ``model``, to train on."""
+    """Load the weights of :class:`AdapterFolder` into ``model``, for further training."""
     load_trained(model, load_file(checkpoint / ADAPTER_WEIGHTS))

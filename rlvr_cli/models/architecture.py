@@ -1,4 +1,4 @@
-"""The shape of a decoder-only transformer and its parameters, from a preset or config.json, without its weights."""
+"""The architecture of a decoder-only transformer, from a preset or config.json, without its weights."""
 
 from __future__ import annotations
 
@@ -54,12 +54,11 @@ class Architecture:
 
     @property
     def qk_norm(self) -> bool:
-        """Tell whether queries and keys are normed."""
         return self.family == "qwen3"
 
     @property
     def embedding(self) -> int:
-        """Count the parameters of the embedding matrix, and of a head that is not tied to it."""
+        """The parameters of the embedding matrix, and of an untied head."""
         return self.vocabulary * self.hidden
 
     @property
@@ -78,17 +77,17 @@ class Architecture:
 
     @property
     def outside_embedding(self) -> int:
-        """Count the parameters without the embedding and the head."""
+        """The parameters without the embedding and the head."""
         return self.parameters - self.embedding * (1 if self.tied else 2)
 
     @property
     def block(self) -> int:
-        """Count the parameters of one block: all that are outside of the embedding and the last norm, evenly."""
+        """The parameters of one block: an equal share of all but the embedding and the last norm."""
         return (self.outside_embedding - self.hidden) // self.layers
 
     @property
     def linear_parameters(self) -> int:
-        """Count the weights of the blocks' linear layers, which QLoRA quantizes."""
+        """The weights of the blocks' linear layers, which QLoRA quantizes."""
         return self.linear_parameters_of(None)
 
     def linear_parameters_of(self, targets: Collection[str] | None) -> int:
@@ -114,9 +113,9 @@ def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Arc
     """Read the architecture that config.json describes.
 
     Args:
-        parameters: their number; None = transformers builds the model without memory and counts them.
+        parameters: their number; None = count them in transformers' model on the meta device.
     Raises:
-        KeyError, TypeError, ValueError, ZeroDivisionError: a size is missing or no number.
+        KeyError, TypeError, ValueError, ZeroDivisionError: a size is missing or not a number.
     """
     family, heads, hidden = str(config["model_type"]), int(config["num_attention_heads"]), int(config["hidden_size"])
     return Architecture(
@@ -126,15 +125,15 @@ def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Arc
         layers=int(config["num_hidden_layers"]),
         heads=heads,
         kv_heads=int(config.get("num_key_value_heads") or heads),
-        # Qwen3's class has 128 where config.json is silent.
+        # Qwen3's default is 128.
         head_dim=int(config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)),
         vocabulary=int(config["vocab_size"]),
         tied=bool(config.get("tie_word_embeddings", False)),
-        parameters=_counted(config) if parameters is None else parameters,
+        parameters=_count_parameters(config) if parameters is None else parameters,
     )
 
 
-def _counted(config: Mapping[str, Any]) -> int:
+def _count_parameters(config: Mapping[str, Any]) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -155,7 +154,7 @@ def parameters_of(model: Any) -> int:
 
 @dataclass(frozen=True)
 class FoundArchitecture:
-    """A model's architecture and where its numbers come from, or None and why it is not known."""
+    """A model's architecture and its source, or None and the reason."""
 
     architecture: Architecture | None
     source: str
@@ -167,7 +166,7 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
     Args:
         download: whether config.json (some kilobytes) may be fetched from the hub.
 
-    Raises UserError where the name can be none of them.
+    Raises UserError for an invalid name.
     """
     presets = hub_presets()
     hub_ids = {**presets, **{hub: hub for hub in presets.values()}}
@@ -186,7 +185,7 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
         resolve_model(name, revision=revision)
     if is_cached(hub_id) or (download and not is_offline() and connection_problem() is None):
         return _from_hub(hub_id, revision)
-    reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not answer"
+    reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not respond"
     return FoundArchitecture(None, f"{hub_id} is not in the local cache and {reason}; give a folder with config.json")
 
 
@@ -198,7 +197,7 @@ def _from_hub(hub_id: str, revision: str | None) -> FoundArchitecture:
     try:
         return _read(Path(hf_hub_download(hub_id, "config.json", revision=revision)))
     except (OSError, ValueError) as error:
-        return FoundArchitecture(None, f"{hub_id}: its config.json cannot be had ({str(error).splitlines()[0]})")
+        return FoundArchitecture(None, f"{hub_id}: its config.json cannot be downloaded ({str(error).splitlines()[0]})")
 
 
 def _read(file: Path) -> FoundArchitecture:
@@ -223,8 +222,8 @@ def _read(file: Path) -> FoundArchitecture:
         counted, source = sum(map(prod, shapes.values())), f"{file}; parameters counted in its weights"
     else:
         try:
-            counted = _counted(config)
-        except Exception as error:  # any error of a model's class
+            counted = _count_parameters(config)
+        except Exception as error:  # any error of a model class
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             return FoundArchitecture(None, f"{file}: transformers cannot build the family {family} ({reason})")
         source = f"{file}; parameters counted on the meta device"

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
 IN_TRAINING = ("reward", "accuracy", "loss", "token_accuracy")
-# The sections that decide the weights; the others decide where the run is kept and how fast it is.
+# The sections on which the weights depend, not those for storage and speed.
 _DECIDING = ("model", "task", "method", "rollout", "update", "optimizer", "train")
-_LAB_LICENCE = "apache-2.0"  # of this project, which made the lab's models
+_LAB_LICENCE = "apache-2.0"  # of this project, which trained the lab's models
 
 _TEMPLATE = """---
 {{ card_data }}
@@ -130,7 +130,7 @@ def _training_prompt(run: RunDir, config: Config) -> str:
 
 
 def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str:
-    """Return the text of the card. It names no folder of this machine.
+    """Return the text of the card, without folders of this machine.
 
     Args:
         dtype: number format of the exported weights.
@@ -142,7 +142,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     licence: dict[str, Any] = licence_of(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
-    evaluations = [one.result for one in finals(run) if one.steps == (step,)]
+    evaluations = [stored.result for stored in finals(run) if stored.steps == (step,)]
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",
@@ -213,7 +213,7 @@ def licence_of(base: str) -> dict[str, str]:
 
 
 def _presets(method: str) -> tuple[Preset, ...]:
-    """The base method and the modifiers; none where the method is not a named one of this installation."""
+    """Return the presets of base method and modifiers; empty for a method unknown to this installation."""
     try:
         return presets_of(parse_method_name(method))
     except (ValueError, KeyError):
@@ -221,7 +221,6 @@ def _presets(method: str) -> tuple[Preset, ...]:
 
 
 def _hub_dataset(config: Config) -> str | None:
-    """Return the data set of the hub that was trained on, or None."""
     data = config.task.data
     if data in data_sets():
         return data_sets()[data].hub
@@ -258,7 +257,7 @@ def _interval(value: Mapping[str, Any], name: str) -> str:
 
 
 def _in_training(run: RunDir, step: int) -> dict[str, str]:
-    """The numbers that metrics.jsonl has of ``step``, those of the held-out evaluation included."""
+    """Return the metrics of ``step`` in metrics.jsonl, with the held-out evaluation."""
     row = next((row for row in read_record(run, run.metrics_path) if row.get("step") == step), {})
     values = {name: row.get(name) for name in IN_TRAINING}
     values |= {f"held-out {name}": value for name, value in (row.get("eval") or {}).items()}
@@ -266,7 +265,7 @@ def _in_training(run: RunDir, step: int) -> dict[str, str]:
 
 
 def _public(value: Any) -> Any:
-    """A configuration's values without the folders of this machine."""
+    """Return a configuration's values without the folders of this machine."""
     if isinstance(value, dict):
         return {key: _public(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -275,7 +274,7 @@ def _public(value: Any) -> Any:
 
 
 def bibtex(paper: Paper) -> str:
-    """Return the BibTeX entry of a paper on arXiv; the year is that of its number."""
+    """Return the BibTeX entry of a paper on arXiv; the year is that of its id."""
     number = paper.arxiv or ""
     first = paper.authors.split(",")[0].removesuffix(" et al.")
     authors = f"{first} and others" if "et al." in paper.authors else paper.authors
@@ -292,11 +291,11 @@ def bibtex(paper: Paper) -> str:
 
 
 def card_parts(method: str) -> tuple[str, list[str], dict[str, str]]:
-    """Return what TRL's own model card states of a method: name, tags, and paper (title, id, citation) if known."""
+    """Return a method's name, tags, and paper (title, id, citation) for TRL's model card."""
     presets: Sequence[Preset] = _presets(method)
     if not presets:
         return method, ["trl", "rlvr"], {}
-    # TRL's card has room for one paper: the one that the name ends in.
+    # TRL's card has one paper: that of the last component of the name.
     paper = presets[-1].paper
     about = {"title": paper.title, "id": paper.arxiv, "citation": bibtex(paper)} if paper.arxiv else {}
     return " with ".join(preset.title for preset in presets), ["trl", "rlvr", method], about

@@ -1,4 +1,4 @@
-"""A checkpoint of a run as a plain Hugging Face folder with a model card, and on the hub."""
+"""Export a checkpoint of a run as a Hugging Face folder with a model card, and push it to the hub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPOSITORY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model: its folder, the checkpoint it was made from, and the number format of its weights."""
+    """An exported model: folder, source checkpoint, and number format of its weights."""
 
     folder: Path
     checkpoint: Path
@@ -47,7 +47,7 @@ def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
 
 
 def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> Exported:
-    """Write the model of ``checkpoint`` to ``output``, whole or not at all; an earlier export is replaced.
+    """Write the model of ``checkpoint`` to ``output`` atomically, replacing an earlier export.
 
     Args:
         dtype: number format of the weights: float32, bfloat16, or auto = as they were trained.
@@ -111,10 +111,9 @@ def push(exported: Exported, repository: str, *, private: bool) -> str:
 
 
 def check_push(repository: str, *, private: bool) -> None:
-    """Raise UserError, before the export, where the push would fail or would make a private model public.
+    """Raise UserError, before the export, where the push would fail or publish a private model.
 
-    The user is not logged in to the hub, the hub cannot be reached, or ``private`` was asked for and the repository
-    exists and is public.
+    That is without a login, without a connection to the hub, or with ``private`` for an existing public repository.
     """
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"--push-to-hub {repository}: not a name such as user/model.")

@@ -1,4 +1,4 @@
-"""A model's generation config (generation_config.json), which is saved as it was read."""
+"""Save a model's generation config (generation_config.json) as it was read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from transformers import GenerationConfig
 
 
 class KeptGenerationConfig(GenerationConfig):
-    """A generation config with values that nothing uses (a temperature without do_sample), saved with them.
+    """A generation config that is saved with unused values (a temperature without do_sample).
 
-    transformers warns of such values where a published file is loaded and saved again, but refuses to save them once
-    anything was changed, and a trainer changes the stop and padding tokens.
+    transformers only warns of such values in an unchanged config, but refuses to save a changed one, and a trainer
+    changes the stop and padding tokens.
     """
 
     def validate(self, strict: bool = False, user_set_attributes: set[str] | None = None) -> None:
@@ -19,7 +19,7 @@ class KeptGenerationConfig(GenerationConfig):
 
 
 def keep_generation_config(model: Any) -> None:
-    """Let ``model`` be saved whatever its generation config holds, also after a trainer has changed its tokens."""
+    """Make ``model`` saveable with any generation config, also after a trainer has changed its tokens."""
     config = getattr(model, "generation_config", None)
     if type(config) is GenerationConfig:
         config.__class__ = KeptGenerationConfig

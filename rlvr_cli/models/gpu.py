@@ -1,6 +1,6 @@
 """Checks of kernels that GPUs compute wrongly or only emulate.
 
-Attention: a kernel with wrong gradients is switched off, and the others are tested before anything relies on them.
+Attention: a kernel with wrong gradients is disabled, and the others are tested before use.
 cuDNN's kernel, which torch 2.13 prefers on H100 and H200, returns NaN gradients where a mask is given, the width is 64
 mod 128 and a row's logits are all below -88 (pytorch/pytorch#196678); Qwen2.5 has such rows. On Blackwell its forward
 pass is wrong with few key heads (pytorch/pytorch#193893).
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlvr_cli.core.errors import UserError
 
-# A broken kernel gives NaN or is off by the whole size.
+# A broken kernel returns NaN or an error of the size of the result.
 _TOLERANCE = 0.1
 _WIDTH = 704  # 64 mod 128
 _LOGIT = -120.0
@@ -30,12 +30,12 @@ def cudnn_attention_off() -> None:
 
 
 def has_bfloat16() -> bool:
-    """Return whether this process's GPU computes in bfloat16, and does not emulate it slowly as V100 and T4 do."""
+    """Return whether this process's GPU has native bfloat16, unlike V100 and T4, which emulate it slowly."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def prepare_attention(device: torch.device, *, gradients: bool) -> None:
-    """Make attention on ``device`` fit to rely on. Nothing to do on CPUs.
+    """Disable broken attention kernels on ``device`` and test the others. No effect on CPUs.
 
     Args:
         gradients: whether it will be differentiated.
@@ -52,7 +52,7 @@ def prepare_attention(device: torch.device, *, gradients: bool) -> None:
         way_out = ", or use model.attention=eager, which does without these kernels"
     if problem is not None:
         raise UserError(
-            f"attention on {torch.cuda.get_device_name(device)}: {problem} What is computed with it would be wrong. "
+            f"attention on {torch.cuda.get_device_name(device)}: {problem} Its results would be wrong. "
             f"The cause is a kernel of torch {torch.__version__} (CUDA {torch.version.cuda}, cuDNN "
             f"{torch.backends.cudnn.version()}) or the GPU's driver. Install another version of torch{way_out}."
         )
@@ -66,9 +66,9 @@ def attention_problem(
     attend: Callable[..., Tensor] = F.scaled_dot_product_attention,
     width: int = _WIDTH,
 ) -> str | None:
-    """Return what is wrong with ``attend`` on ``device`` compared with float64 arithmetic; None where nothing is.
+    """Compare ``attend`` on ``device`` with float64 arithmetic; return the problem, or None.
 
-    The case is one on which kernels have failed: a left-padded row in a mask, a width of 64 mod 128, and logits near
+    The test case has made kernels fail: a left-padded row in a mask, a width of 64 mod 128, and logits near
     -120, so that the sum of their exponentials is 0 in float32.
     """
     size, padding = 64, 32

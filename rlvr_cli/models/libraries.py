@@ -1,4 +1,4 @@
-"""Import the large libraries and set them up: quietly, with a number of threads, with or without remote code."""
+"""Import and configure the large libraries: threads, telemetry, remote code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from rlvr_cli.runs.environment import usable_cores
 
 
 def import_library(name: str) -> None:
-    """Import the module ``name`` without a garbage collection meanwhile, and leave what is there out of later ones.
+    """Import the module ``name`` without garbage collection, and freeze the existing objects.
 
-    torch, transformers and TRL make a million objects that stay. Collections that look through them again and again,
-    and find nothing, are a sixth of the CPU time until a training's first step.
-    Call it before there is a model: one that is in a cycle by then is never freed.
+    torch, transformers and TRL create a million permanent objects. Scanning them repeatedly takes a sixth of the CPU
+    time until a training's first step. Call it before loading a model: a model in a cycle would never be freed.
     """
     if name in sys.modules:
         return
@@ -30,8 +29,9 @@ def import_library(name: str) -> None:
 def set_threads(wanted: int | None) -> int:
     """Compute with ``wanted`` threads (None: one for each usable core), and return their number.
 
-    Best called before torch is imported. Threads that wait then sleep: the default, to spin, makes two threads on a
-    busy machine slower than one by a factor of ten and more.
+    Call it before importing torch, so that waiting threads sleep: with the default, spinning, two threads on a busy
+        machine
+    are slower than one by a factor of ten and more.
     """
     threads = wanted or usable_cores()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -42,12 +42,12 @@ def set_threads(wanted: int | None) -> int:
     return threads
 
 
-# Whether Python code of a model's own repository may run in this process: only where the command line said so.
+# Whether Python code of a model's repository may run in this process; set by the command line only.
 _allowed = False
 
 
 def allow_remote_code(allowed: bool = True) -> None:
-    """Allow code of model repositories in this process (`--trust-remote-code`); nothing stores it."""
+    """Allow code of model repositories in this process (`--trust-remote-code`); not persisted."""
     global _allowed
     _allowed = allowed
 

@@ -1,5 +1,4 @@
-"""Load a causal language model and its tokenizer; every way this can go wrong is one plain message. What a tokenizer
-ends completions with, and the text of each token."""
+"""Load a causal language model and its tokenizer, with one message per failure; stop tokens and the text of tokens."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from rlvr_cli.models.source import (
     unreachable,
 )
 
-# What decoders put for bytes that are no character, or not yet one.
+# Decoders' replacement of incomplete or invalid bytes.
 _REPLACEMENT = "\ufffd"
-# Tokens that are waited for to make a character: of up to four bytes, and tokens may straddle two characters.
+# Maximum tokens of a character: it has up to four bytes, and tokens may straddle two characters.
 _MOST_TOKENS = 8
 
 
@@ -37,19 +36,19 @@ def load_model(
     attention: str | None = None,
     in_4_bits: bool = False,
 ) -> tuple[Any, Any]:
-    """The model, in eval mode on `device`, and its tokenizer (which always has a padding token).
+    """Load the model, in eval mode on `device`, and its tokenizer (which always has a padding token).
 
-    A folder with an adapter gives the plain model that base and adapter amount to.
+    A folder with an adapter is loaded as a plain model, with the adapter merged into its base.
 
     dtype: "float32", "bfloat16", or "auto" (float32 on a CPU; bfloat16 on a GPU that has it, else float32).
     attention: transformers' attention implementation. in_4_bits: hold the linear layers in 4 bits (nf4).
-    Only safetensors weights are read, and code from the model's repository is run only where the command line allowed
-    it. Raises UserError when the model cannot be found, read or used.
+    Only safetensors weights are read, and code from the model's repository runs only if allowed on the command line.
+    Raises UserError when the model cannot be found, read or used.
     """
     if in_4_bits:
         check_bitsandbytes()
     source = resolve_model(name, revision=revision)
-    # First: it is small, and shows most of what can be wrong.
+    # First: it is small, and fails for most problems.
     tokenizer = load_tokenizer(name, revision=revision)
     import_library("transformers.modeling_utils")
     import_library("transformers.generation")
@@ -58,7 +57,7 @@ def load_model(
     from rlvr_cli.models.gpu import cudnn_attention_off
 
     if not torch.cuda.is_available():
-        # Else DeepSpeed, which PEFT and saving a model import, looks for an accelerator and warns that there is none.
+        # Otherwise DeepSpeed, which PEFT and saving a model import, probes for an accelerator and warns.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     target = torch.device(device)
     if target.type == "cuda":
@@ -83,9 +82,9 @@ def load_model(
 
 
 def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
-    """The base of the adapter in the folder ``name``, as it was trained, with the adapter in its layers (PEFT).
+    """Load the base of the adapter in the folder ``name``, with the adapter in its layers (PEFT), as in training.
 
-    Raises UserError as :func:`load_model`, and for a base that is not the one that was trained on.
+    Raises UserError as :func:`load_model`, and for another base than that of the training.
     """
     folder = Path(resolve_model(name).location)
     base = base_of(folder)
@@ -106,7 +105,7 @@ def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None
 
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
-    """The tokenizer of a model, which always has a padding token. Raises UserError as :func:`load_model`."""
+    """Load a model's tokenizer, which always has a padding token. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
     options = _options(source, revision)
     quiet_hub()
@@ -118,15 +117,13 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
         raise UserError(_explain(source, revision, error)) from error
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
-            raise UserError(
-                f"model: the tokenizer of {name} has no end-of-sequence token, so no completion would ever end"
-            )
+            raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so no completion would end")
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 def load_model_config(name: str, *, revision: str | None = None) -> Any:
-    """The model's config.json as transformers reads it, without its weights. Raises UserError as :func:`load_model`."""
+    """Load the model's config.json with transformers, without weights. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
     if (
         source.kind != "hub"
@@ -175,7 +172,7 @@ def _load_weights(
     except _errors() as error:
         raise UserError(_explain(source, revision, error, attention)) from error
     if getattr(model, "_hf_peft_config_loaded", False):
-        # transformers has loaded another model, the one that adapter_config.json names, with the adapter in its layers.
+        # transformers has loaded the model that adapter_config.json names, with the adapter in its layers.
         raise UserError(
             f"model: {source.name} has an adapter_config.json. If it is an adapter, download it (`hf download`) and "
             "give its folder; if it is a whole model, take that file out of it."
@@ -191,13 +188,13 @@ def _load_weights(
         return model.to(target)
     for layer in model.modules():
         if type(layer).__name__ == "Linear4bit":
-            # In eval mode, on a CPU with AVX-512, it would compute in bfloat16: another model than in training.
+            # In eval mode, on a CPU with AVX-512, it would compute in bfloat16, unlike in training.
             layer.support_avx512bf16_for_cpu = False
     return model
 
 
 def _in_4_bits(dtype: Any, target: Any) -> dict[str, Any]:
-    """transformers' arguments for linear layers in 4 bits (nf4, double quantization; QLoRA, arXiv:2305.14314)."""
+    """Return transformers' arguments for 4-bit linear layers (nf4, double quantization; QLoRA, arXiv:2305.14314)."""
     import torch
     from transformers import BitsAndBytesConfig
 
@@ -223,12 +220,12 @@ def _checked(tokenizer: Any, model: Any, name: str) -> Any:
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Every token that ends a completion: the tokenizer's, and those of the model's generation config."""
+    """Return every stop token: the tokenizer's, and those of the model's generation config."""
     return stop_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
 
 
 def stop_ids(configured: int | list[int] | None, tokenizer: Any) -> tuple[int, ...]:
-    """Every token that ends a completion: ``configured``, as a generation config has them, and the tokenizer's."""
+    """Return every stop token: ``configured``, those of a generation config, and the tokenizer's."""
     ids = configured if isinstance(configured, list) else [configured]
     return tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
 
@@ -244,7 +241,7 @@ def _dtype(name: str, device: Any) -> Any:
 
 
 def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
-    """Arguments for every loader; without a connection, whatever has been downloaded before is used."""
+    """Return arguments for every loader; without a connection the cache is used."""
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if source.kind != "hub":
         return options
@@ -257,7 +254,6 @@ def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return what transformers raises for models that cannot be read."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -265,7 +261,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _explain(source: ModelSource, revision: str | None, error: Exception, attention: str | None = None) -> str:
-    """The message for an error of transformers, which says many things in many lines."""
+    """Return a one-line message for an error of transformers."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "trust_remote_code" in text:
         return (
@@ -284,11 +280,10 @@ def _explain(source: ModelSource, revision: str | None, error: Exception, attent
 
 
 def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str] | None:
-    """The text that each token adds: joined, they are the decoded completion, special tokens kept.
+    """Return the text of each token: joined, they are the decoded completion with special tokens.
 
-    A token that ends inside a character adds "", and the one that completes it the whole character. What becomes of
-    bytes that never make one is the tokenizer's to say: decoded with other neighbours they may look otherwise. None for
-    a tokenizer without a fast backend, which cannot tell.
+    A token that ends inside a character is "", and the one that completes it has the whole character. The decoding of
+    invalid bytes depends on the tokenizer and their neighbours. None for a tokenizer without a fast backend.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -298,8 +293,8 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str] | None:
         return str(backend.decode(ids[first:end], skip_special_tokens=False))
 
     pieces = []
-    # Tokens are decoded behind those of the piece before them, since at the start of a text some lose their space.
-    # Not by tokenizers' DecodeStream: it fails where a byte makes the bytes before it none of a character.
+    # Tokens are decoded after those of the previous piece, since some lose their space at the start of a text.
+    # Not by tokenizers' DecodeStream: it fails on invalid byte sequences.
     context = start = 0
     for end in range(1, len(ids) + 1):
         before, after = text(context, start), text(context, end)

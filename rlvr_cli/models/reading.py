@@ -1,6 +1,6 @@
-"""Check that a model can read a task: it knows the words of its prompts, and has positions for them and an answer.
+"""Check that a model can read a task: its tokenizer covers the prompts, and prompt and completion fit its positions.
 
-Of the lab's models, and of folders without a chat template, this shows without torch: before anything is loaded.
+For the lab's models, and folders without a chat template, this needs no torch and precedes loading.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rlvr_cli.models.source import PRESETS, holds_adapter, prompt_style, resolve
 from rlvr_cli.tasks.base import HARDLY_READABLE, UNREADABLE, Task, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import Problem
 
-# Problems that are looked at before anything is loaded; the training looks at more.
+# Problems that are checked before loading; the training checks more.
 FEW_PROBLEMS = 32
 
 
 def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
-    """Explain why ``new_tokens`` do not fit behind ``longest`` prompt tokens in a model of so many positions."""
+    """Return the error for ``new_tokens`` after ``longest`` prompt tokens in a model with ``positions``."""
     if longest >= positions:
         return (
             f"the longest prompt has {longest} tokens and the model {positions} positions, so that no completion fits. "
@@ -35,7 +35,7 @@ def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
 
 
 def unread(task: str, model: str, share: float) -> str:
-    """Return that ``share`` of a task's prompts is unknown to a model's tokenizer, and which models read the task."""
+    """Return the error for a ``share`` of unknown tokens in a task's prompts, with models that read the task."""
     own = {path.name: name for name, path in PRESETS.items()}  # of a task, its lab
     reads = next((other for other, name in own.items() if name == model), None)
     if reads == task:
@@ -52,9 +52,9 @@ def unread(task: str, model: str, share: float) -> str:
 def check_prompts(
     config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any, positions: int | None
 ) -> tuple[str, ...]:
-    """Return what to say of prompts that a model can read in part; ``task`` is that of ``config`` for the model.
+    """Return warnings for prompts that a model reads in part; ``task`` is that of ``config`` for the model.
 
-    Raises UserError where it can read next to nothing, or no completion of rollout.max_new_tokens fits.
+    Raises UserError where most tokens are unknown, or no completion of rollout.max_new_tokens fits.
     """
     prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
     longest, new_tokens = max(map(len, prompts)), config.rollout.max_new_tokens
@@ -70,10 +70,9 @@ def check_prompts(
 
 
 def check_readable(config: Config) -> None:
-    """:func:`check_prompts` before anything is loaded, where that is cheap: generated problems, a model's own files.
+    """Call :func:`check_prompts` before loading where that is cheap: generated problems and a model's local files.
 
-    Nothing is found of a chat template, which is a program, of the hub, and of problems that other code makes. Raises
-    UserError.
+    Chat templates, hub models and other problems are not checked. Raises UserError.
     """
     task = config.task
     costly = type(task).check_before is not Task.check_before
@@ -82,7 +81,7 @@ def check_readable(config: Config) -> None:
     try:
         source = resolve_model(config.model.name, revision=config.model.revision)
     except UserError:
-        return  # said where the model is loaded
+        return  # reported when the model is loaded
     if source.kind != "hub" and (read := _tokenizer_of(Path(source.location))) is not None:
         tokenizer, about = read
         task = task.for_model(prompt_style(about))
@@ -97,12 +96,12 @@ def _few_problems(kind: type[Task], values: str) -> list[Problem]:
 
 
 class FileTokenizer:
-    """Tokenize with a folder's tokenizer.json alone: importing transformers takes five seconds. No chat template.
+    """A tokenizer from a folder's tokenizer.json: importing transformers takes five seconds. No chat template.
 
     Args:
         about: tokenizer_config.json.
     Raises:
-        Exception: the library `tokenizers` cannot read the file, and has no exception class.
+        Exception: `tokenizers`, which has no exception class, cannot read the file.
     """
 
     chat_template = None
@@ -122,7 +121,7 @@ class FileTokenizer:
 
 
 def _tokenizer_of(folder: Path) -> tuple[FileTokenizer, dict[str, Any]] | None:
-    """The tokenizer and the config.json of a model folder; None where transformers alone can say."""
+    """Return the tokenizer and the config.json of a model folder; None where transformers is needed."""
     files = [folder / name for name in ("tokenizer.json", "tokenizer_config.json", "config.json")]
     if not all(map(Path.is_file, files)) or holds_adapter(folder) or (folder / "chat_template.jinja").exists():
         return None
@@ -135,4 +134,4 @@ def _tokenizer_of(folder: Path) -> tuple[FileTokenizer, dict[str, Any]] | None:
     try:
         return FileTokenizer(files[0], written), model
     except Exception:
-        return None  # said where the model is loaded
+        return None  # reported when the model is loaded

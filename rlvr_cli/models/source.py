@@ -1,4 +1,4 @@
-"""Resolve names of models, adapters and their base too, and check that they can be loaded. Imports no torch."""
+"""Resolve the names of models, adapters and their bases, and check that they can be loaded. Imports no torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.
 
 @cache
 def hub_presets() -> Mapping[str, str]:
-    """The presets of models on the hub: name -> hub id."""
+    """Return the presets of models on the hub: name -> hub id."""
     presets = {name: preset_document("models", name).data for name in preset_names("model")}
     return {name: str(preset["hub"]) for name, preset in presets.items() if "hub" in preset}
 
@@ -58,12 +58,11 @@ class ModelSource:
 
 
 def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
-    """Tell a preset, a model folder and a hub id apart, and check what can be checked without loading.
+    """Resolve a preset, a model folder or a hub id, and check it without loading.
 
-    A folder must hold config.json, whole safetensors files and a tokenizer. A hub id has an owner (`openai-community/
-    gpt2`), or is in the cache: a misspelt run or preset is not searched for on the hub. When the environment says to
-    stay offline (HF_HUB_OFFLINE), it must be in the cache.
-    Raises UserError with every problem found.
+    A folder needs config.json, complete safetensors files and a tokenizer. A hub id has an owner
+    (`openai-community/gpt2`), or is in the cache, so that misspelt runs and presets are not looked up on the hub. With
+    HF_HUB_OFFLINE it must be in the cache. Raises UserError with every problem found.
     """
     if revision is not None and (name in PRESETS or (name not in hub_presets() and local_path(name).is_dir())):
         raise UserError(f"model.revision={revision}: {name} is a local folder, which has no revisions. Leave it out.")
@@ -100,7 +99,7 @@ def _on_the_hub(name: str, hub_id: str, revision: str | None) -> ModelSource:
 
 
 def unreachable(name: str, revision: str | None, why: str) -> str:
-    """The message for a hub model that cannot be had."""
+    """Return the message for a hub model that is not available."""
     model = f"{name} (revision {revision})" if revision else name
     return (
         f"model: cannot get {model} from the Hugging Face hub: {why}. If it is a folder, no such folder exists here. "
@@ -110,7 +109,7 @@ def unreachable(name: str, revision: str | None, why: str) -> str:
 
 
 def prompt_style(model_config: Any) -> PromptStyle:
-    """The prompt style a model was made for: its config's `rlvr_prompt_style`, or logic_rl when it has none.
+    """Return the prompt style of a model: its config's `rlvr_prompt_style`, by default logic_rl.
 
     model_config: a transformers config object or the mapping read from config.json. Raises UserError if the
     value is not a known style.
@@ -128,15 +127,15 @@ def prompt_style(model_config: Any) -> PromptStyle:
 
 @cache
 def connection_problem() -> str | None:
-    """Return why the Hugging Face hub cannot be reached, or None; a process tries once, for at most ten seconds.
+    """Return why the Hugging Face hub cannot be reached, or None. Cached; times out after ten seconds.
 
-    The hub's own library tries for most of a minute before it gives up.
+    The hub's library would retry for most of a minute.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=10).close()
     except urllib.error.HTTPError:
-        return None  # it answered
+        return None  # a response
     except OSError as error:
         return f"no connection to {without_secrets(endpoint)} ({getattr(error, 'reason', error)})"
     return None
@@ -244,13 +243,13 @@ def _looks_like_a_path(name: str) -> bool:
 
 
 def is_offline() -> bool:
-    """True when the environment forbids the Hugging Face libraries to use the network."""
+    """Return whether the environment forbids the Hugging Face libraries to use the network."""
     flags = (os.environ.get(key, "") for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
     return any(flag.upper() in {"1", "ON", "YES", "TRUE"} for flag in flags)
 
 
 def is_cached(name: str) -> bool:
-    """True when some revision of a hub model has been downloaded before."""
+    """Return whether some revision of a hub model is in the cache."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))
@@ -261,10 +260,10 @@ class AdapterBase:
     """The model that an adapter was trained on, and how it was loaded.
 
     Attributes:
-        name: a preset, a hub id or a folder. revision: of a hub model, the very commit where it is known.
+        name: a preset, a hub id or a folder. revision: of a hub model, the commit if known.
         kind: ``qlora`` where its linear layers were held in 4 bits.
-        dtype: number format of its weights; auto where nothing says.
-        fingerprint: of its weights, from ``rlvr_cli.models.adapter.fingerprint``; None where nothing says.
+        dtype: number format of its weights; auto if unknown.
+        fingerprint: of its weights, from ``rlvr_cli.models.adapter.fingerprint``; None if unknown.
     """
 
     name: str
@@ -279,14 +278,14 @@ class AdapterBase:
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Return whether ``folder`` holds an adapter, and no model next to it."""
+    """Return whether ``folder`` has an adapter and no model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def base_of(folder: Path) -> AdapterBase:
-    """The base of the adapter in ``folder``: from our base.json, else from PEFT's own configuration.
+    """Return the base of the adapter in ``folder``, from base.json or PEFT's configuration.
 
-    Raises UserError where neither can be read.
+    Raises UserError if neither can be read.
     """
     path = folder / ADAPTER_BASE if (folder / ADAPTER_BASE).is_file() else folder / ADAPTER_CONFIG
     try:

@@ -1,4 +1,4 @@
-"""A model's tokenizer and the few facts of it that prompts need, without its weights."""
+"""A model's tokenizer and prompt settings, without its weights."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rlvr_cli.models.source import (
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model from its folder or hub id alone.
+    """A model's tokenizer and prompt settings.
 
-    ``stops`` are the token ids that end a completion. ``style`` is the prompt style that the model was made for.
-    ``positions`` is its longest sequence; None where its configuration has no limit.
+    ``stops``: the token ids that end a completion. ``style``: the model's prompt style. ``positions``: its longest
+    sequence; None = no limit.
     """
 
     tokenizer: Any
@@ -35,9 +35,9 @@ class ModelFacts:
 
 
 def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
-    """The facts of the model at ``location``, a folder or a hub id. No weights are read or downloaded.
+    """Load the facts of the model at ``location``, a folder or a hub id, without its weights.
 
-    Raises UserError when there is no tokenizer that can be used.
+    Raises UserError without a usable tokenizer.
     """
     quiet_hub()
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.models.sampling.memory import MOST_ROWS, PREFILL_TOKENS, RowMemory, usable, wide_bytes
+from rlvr_cli.models.sampling.memory import MOST_ROWS, PREFILL_TOKENS, RowMemory, activation_bytes, usable
 
 GIB = 2**30
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3"]
@@ -534,7 +534,7 @@ def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMe
     heads, kv_heads, dim = model.heads, model.kv_heads, model.head_dim
     return RowMemory(
         kv_token=model.kv_bytes_per_token(element),
-        wide=wide_bytes(model.hidden, model.intermediate, heads, kv_heads, dim, element),
+        activation_token=activation_bytes(model.hidden, model.intermediate, heads, kv_heads, dim, element),
         vocabulary=model.vocabulary,
         scores=heads if gpu and element == 4 else 0,
     )

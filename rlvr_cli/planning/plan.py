@@ -111,14 +111,14 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
     """Return :func:`plan_training`, :func:`resources` and `cautions`; the data may be missing."""
     from rlvr_cli.config.checks import cautions
     from rlvr_cli.tasks.data import generated_hint
-    from rlvr_cli.tasks.sets import waits_for_a_folder
+    from rlvr_cli.tasks.sets import needs_folder
 
     warnings = cautions(config)
     try:
         check_readable(config)
     except UserError as error:
         warnings += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
-    if waits_for_a_folder(config.task):
+    if needs_folder(config.task):
         # Its numbers do not depend on the problems.
         warnings.append(
             f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are not on the hub: "

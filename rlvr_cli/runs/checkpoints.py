@@ -1,6 +1,6 @@
-"""Checkpoints that are complete or absent: written aside, hashed, renamed into place, verified before use.
+"""Atomic checkpoints: written to a temporary folder, hashed, renamed, verified before use.
 
-Sizes are verified always; hashes of the checkpoints that are loaded, as reading all of a large model's takes minutes.
+Sizes are always verified, hashes only of checkpoints to load, since hashing a large model takes minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose every file has the size it was written with. ``step`` counts optimizer steps."""
+    """A checkpoint whose files have their recorded sizes. ``step`` counts optimizer steps."""
 
     step: int
     path: Path
@@ -30,7 +30,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Damaged:
-    """A checkpoint that must not be used, and why."""
+    """A damaged checkpoint, and the reason."""
 
     step: int
     path: Path
@@ -38,10 +38,10 @@ class Damaged:
 
 
 def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) -> Checkpoint:
-    """Let ``write`` fill a folder aside, then make it ``directory/step-N`` in one rename.
+    """Call ``write`` with a temporary folder, then rename it to ``directory/step-N``.
 
-    A process killed at any moment leaves either no ``step-N`` or a complete one. An existing ``step-N`` (a damaged
-    one that was resumed past) is replaced. Raises OSError when the disk refuses; nothing half-written stays.
+    A process killed at any moment leaves no ``step-N`` or a complete one. An existing ``step-N`` (a damaged one) is
+    replaced. Raises OSError for disk errors, without leaving partial files.
     """
     _remove_leftovers(directory)
     final = directory / f"step-{step}"
@@ -57,7 +57,7 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
 
 
 def find_damage(path: Path, *, hashed: bool = True) -> str | None:
-    """Return why the checkpoint at ``path`` cannot be used; None when every file has its size and, ``hashed``, hash."""
+    """Return the damage of the checkpoint at ``path``, or None; compares sizes and, if ``hashed``, hashes."""
     try:
         manifest = read_seal_file(path / MANIFEST)
     except BadSeal as problem:
@@ -75,7 +75,7 @@ def check_whole(path: Path) -> None:
 
 
 def survey(directory: Path, *, hashed: int = 0) -> list[Checkpoint | Damaged]:
-    """Every ``step-N`` under ``directory``, newest first, its sizes verified, and hashes until ``hashed`` are whole."""
+    """Return every ``step-N``, newest first, with verified sizes, and hashes until ``hashed`` are intact."""
     entries: list[Checkpoint | Damaged] = []
     for step, path in sorted(_steps(directory), reverse=True):
         reason = find_damage(path, hashed=hashed > 0)
@@ -85,12 +85,12 @@ def survey(directory: Path, *, hashed: int = 0) -> list[Checkpoint | Damaged]:
 
 
 def valid_checkpoints(directory: Path) -> list[Checkpoint]:
-    """The checkpoints whose sizes are as they were written, newest first."""
+    """Return the checkpoints with intact sizes, newest first."""
     return [entry for entry in survey(directory) if isinstance(entry, Checkpoint)]
 
 
 def keep_newest(directory: Path, count: int, *, step: int) -> None:
-    """Delete the checkpoints before ``step`` but for the newest ``count - 1``: with ``step`` itself, ``count`` stay."""
+    """Delete the checkpoints before ``step`` except the newest ``count - 1``."""
     older = sorted(entry for entry in _steps(directory) if entry[0] < step)
     for _, path in older[: max(0, len(older) - (count - 1))]:
         _discard(path)
@@ -102,7 +102,7 @@ def _steps(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _discard(path: Path) -> None:
-    # Renamed first: a process killed while deleting must not leave a half-deleted folder that looks like damage.
+    # Renamed first, so that an interrupted deletion does not look like damage.
     trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
     shutil.rmtree(trash, ignore_errors=True)
     path.rename(trash)

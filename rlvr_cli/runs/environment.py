@@ -14,7 +14,7 @@ PACKAGES = ("rlvr", "torch", "trl", "transformers", "accelerate", "peft", "datas
 
 
 def versions() -> dict[str, str | None]:
-    """Python and the packages that decide results; None where one is not installed."""
+    """Return the versions of Python and the packages that affect results; None if not installed."""
     versions_of: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -25,7 +25,7 @@ def versions() -> dict[str, str | None]:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit of the source tree that is running, and whether it has changes; None outside a checkout."""
+    """Return the commit of the running source tree, and whether it has changes; None outside a checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
@@ -39,7 +39,7 @@ def git_state() -> dict[str, Any] | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, usable cores and memory in bytes."""
+    """Return processor, usable cores and memory in bytes."""
     import psutil
 
     return {
@@ -52,7 +52,7 @@ def hardware() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import LOCK, check_no_link, replace_folder, sole_writer, write_json
 
-# Status of a run that waits in a queue: made, but never begun.
+# Status of a queued run that has not started.
 SUBMITTED = "submitted"
 # In eval/: the folder of the evaluations during training.
 IN_TRAINING = "in-training"
@@ -23,7 +23,7 @@ STARTED_IN = "started_in"
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601, to the second."""
+    """Return the time in UTC, ISO 8601, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
@@ -74,12 +74,12 @@ class RunDir:
         return self.eval_dir / IN_TRAINING
 
     def make_folders(self) -> None:
-        """Make the folders inside the run directory that are not there."""
+        """Create missing folders of the run directory."""
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir):
             folder.mkdir(exist_ok=True)
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest. Raises RunError when it is missing or damaged."""
+        """Read the manifest. Raises RunError when it is missing or damaged."""
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -89,19 +89,19 @@ class RunDir:
         return manifest
 
     def update_manifest(self, **fields: Any) -> None:
-        """Set ``fields`` in the manifest, atomically; creates it when there is none."""
+        """Set ``fields`` in the manifest, atomically, creating it if missing."""
         manifest = self.read_manifest() if self.manifest_path.exists() else {}
         write_json(self.manifest_path, {**manifest, **fields})
 
     def started_in(self) -> Path | None:
-        """The folder from which the relative paths of its configuration are; None where it records none."""
+        """Return the base of the configuration's relative paths, or None if not recorded."""
         if not self.manifest_path.is_file():
             return None
         folder = self.read_manifest().get(STARTED_IN)
         return Path(folder) if isinstance(folder, str) else None
 
     def check_no_links(self) -> None:
-        """Raise UserError where a file or folder that a training writes is a link; the run's own folder may be."""
+        """Raise UserError for links among the files and folders that a training writes, inside the run's folder."""
         names = (LOCK, "config.yaml", "manifest.json", "records.json", "metrics.jsonl", "timings.jsonl", "log.txt")
         paths = [self.path / name for name in (*names, "rewound")]
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
@@ -110,16 +110,16 @@ class RunDir:
             check_no_link(path)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the run directory for one writer. Raises UserError when another process holds it."""
+        """Lock the run directory. Raises UserError when another process holds the lock."""
         return sole_writer(self.path, "Wait for it, stop it, or choose another run.name.")
 
 
 def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir], None] = lambda run: None) -> RunDir:
-    """Make ``root/name`` for a new run: complete or absent, also when this process is killed or the disk is full.
+    """Create ``root/name`` for a new run atomically.
 
-    ``fill`` writes what the run begins with into a folder aside, which is then renamed into place.
+    ``fill`` writes the initial files into a temporary folder, which is then renamed.
     ``name`` is one path component (the config schema checks it). Raises UserError when the name is taken (and not
-    ``overwrite``), is held by a running process, is not a run's (and so is not ours to overwrite), or cannot be made.
+    ``overwrite``), is locked by a process, is not a run's (and must not be overwritten), or cannot be created.
     """
     run = RunDir(root / name)
     check_free(run, overwrite=overwrite)
@@ -142,7 +142,7 @@ def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir
 
 
 def check_free(run: RunDir, *, overwrite: bool) -> None:
-    """Raise UserError when ``run``'s place is taken, or, with ``overwrite``, is not a run's."""
+    """Raise UserError when ``run``'s path exists, or, with ``overwrite``, is not a run's."""
     if not run.path.exists():
         return
     if not _is_ours(run):
@@ -155,7 +155,7 @@ def check_free(run: RunDir, *, overwrite: bool) -> None:
 
 
 def _is_ours(run: RunDir) -> bool:
-    """Return whether a folder is a run, also one without its manifest, or nothing at all."""
+    """Return whether a folder is a run, possibly without its manifest, or does not exist."""
     if not run.path.is_dir():
         return False
     if run.manifest_path.exists():
@@ -169,7 +169,7 @@ def _is_ours(run: RunDir) -> bool:
 
 
 def unique_name(root: Path, stem: str) -> str:
-    """``stem``, or ``stem-2``, ``stem-3``... : the first that is free under ``root``."""
+    """Return the first free name under ``root`` of ``stem``, ``stem-2``, ``stem-3``, ..."""
     name, number = stem, 1
     while (root / name).exists():
         number += 1
@@ -178,7 +178,7 @@ def unique_name(root: Path, stem: str) -> str:
 
 
 def open_run(path: Path) -> RunDir:
-    """The run at ``path``. Raises UserError when there is none."""
+    """Open the run at ``path``. Raises UserError without one."""
     run = RunDir(path)
     if not path.is_dir():
         raise UserError(f"{path}: no such run. `rlvr runs list` shows the runs there are.")
@@ -188,16 +188,16 @@ def open_run(path: Path) -> RunDir:
 
 
 def find_run(name: str, root: Path) -> RunDir:
-    """The run called ``name`` in ``root``, else the one at the path ``name``. Raises UserError when there is neither.
+    """Open the run ``name`` in ``root``, else at the path ``name``. Raises UserError without either.
 
-    A name comes first: a folder of the same name that is no run must not hide the run.
+    Names take precedence, so that another folder of that name does not hide the run.
     """
     named, path = root / name, Path(name)
     return open_run(path if path.exists() and not RunDir(named).manifest_path.exists() else named)
 
 
 def list_runs(root: Path) -> list[RunDir]:
-    """Every run directory under ``root``, oldest first by the manifest's time of creation."""
+    """Return every run directory under ``root``, oldest first by the manifest's time of creation."""
     if not root.is_dir():
         return []
     folders = (path.parent for path in root.glob("*/manifest.json"))
@@ -213,6 +213,6 @@ def _created(run: RunDir) -> str:
 
 
 def newest_run(root: Path) -> RunDir | None:
-    """The run created last under ``root``; None when there is none."""
+    """Return the run created last under ``root``, or None."""
     runs = list_runs(root)
     return runs[-1] if runs else None

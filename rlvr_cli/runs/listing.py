@@ -1,4 +1,4 @@
-"""The runs in a folder: each in a few fields, chosen and sorted, and how far the running ones are."""
+"""List the runs in a folder: summaries, filters, and the progress of running ones."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, list_runs
 
 DAMAGED = "damaged"
-# States of a run; the last two are seen from outside and are never written.
+# States of a run; the last two are inferred, never written.
 STATUSES = (SUBMITTED, "running", "finished", "interrupted", "failed", "killed", DAMAGED)
 FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "rollouts_total", "step", "steps_total")
 
 
 def run_summary(path: Path, name: str | None = None) -> dict[str, Any]:
-    """Return what a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process.
+    """Return a run's manifest, with `damage` (a reason, or None) and the status corrected for a dead process.
 
     Args:
-        name: that the run goes by; default: its folder's.
+        name: of the run; by default its folder's.
     """
     run = RunDir(path)
     identity = {"name": _printable(name or run.name), "path": _printable(str(path))}
@@ -49,14 +49,14 @@ def run_summary(path: Path, name: str | None = None) -> dict[str, Any]:
 
 
 def read_runs(root: Path) -> list[dict[str, Any]]:
-    """The summary of every run in ``root`` (:func:`run_folders`), by name. Raises OSError where it cannot be read."""
+    """Return the summary of every run in ``root`` (:func:`run_folders`), by name. Raises OSError."""
     summaries = [(path, run_summary(path, name)) for name, path in run_folders(root).items()]
-    # One that was deleted in the meantime is not damaged.
+    # A run deleted meanwhile is not damaged.
     return [summary for path, summary in summaries if summary["damage"] is None or path.exists()]
 
 
 def newest_unfinished(root: Path) -> RunDir:
-    """The run in ``root``, not in a sweep, that was created last of those that have begun and are not finished.
+    """Return the newest started and unfinished run in ``root``, outside sweeps.
 
     Raises:
         UserError: there is none, or a process is training it.
@@ -85,7 +85,7 @@ def _nothing_to_resume(root: Path, runs: list[dict[str, Any]]) -> str:
 
 
 def run_folders(root: Path) -> dict[str, Path]:
-    """Every folder in ``root`` that is, or was, a run, by its name; those inside a sweep's folder as `sweep/run`.
+    """Return every folder in ``root`` that is, or was, a run, by its name; runs of a sweep as `sweep/run`.
 
     Raises OSError where ``root`` cannot be read.
     """
@@ -100,7 +100,7 @@ def run_folders(root: Path) -> dict[str, Path]:
 
 
 def check_root(root: Path) -> None:
-    """Raise UserError where ``root`` is no folder that could hold runs."""
+    """Raise UserError where ``root`` is not a folder of runs."""
     if not root.exists():
         raise UserError(f"{root}: no such folder. Name the folder that holds the runs (run.dir).")
     if not root.is_dir():
@@ -112,7 +112,7 @@ def check_root(root: Path) -> None:
 
 
 def _folders(root: Path) -> list[str]:
-    """Hidden folders are left out: those of other programs, and runs that are being replaced."""
+    """Return the folders except hidden ones: other programs', and runs being replaced."""
     with os.scandir(root) as entries:
         return [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
 
@@ -121,7 +121,7 @@ def _inner(path: Path) -> list[str]:
     try:
         return _folders(path)
     except (PermissionError, FileNotFoundError):
-        # May not be looked into, or is gone by now.
+        # Not readable, or deleted meanwhile.
         return []
 
 
@@ -130,17 +130,17 @@ def is_run(path: Path) -> bool:
     run = RunDir(path)
     try:
         if run.manifest_path.exists():
-            # A checkpoint's MANIFEST.json is the same file where a file system ignores case; a model lies next to it.
+            # On a case-insensitive file system a checkpoint's MANIFEST.json matches; a model is next to it.
             return not (path / "config.json").exists()
-        # A folder of configuration files may have a config.yaml as well.
+        # A folder of configuration files may also have a config.yaml.
         return run.config_path.exists() and run.checkpoints_dir.exists()
     except PermissionError:
-        # What may not be looked into is no run for this reader.
+        # Not readable.
         return False
 
 
 def _printable(text: str) -> str:
-    """``text`` with escapes for what no output can hold: bytes of a folder's name that are no text, half characters."""
+    """Escape what cannot be encoded: invalid bytes of a folder's name, lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -154,13 +154,13 @@ def by_creation(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def select_runs(runs: Iterable[dict[str, Any]], filters: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the runs that fit all ``filters``, oldest first.
+    """Return the runs that match all ``filters``, oldest first.
 
     Args:
         filters: ``field=pattern`` with a field of ``FILTERS``; shell patterns such as ``method=*lopti*``. A model is
             also matched by the last component of its path or hub id.
     Raises:
-        UserError: lists every filter that is not of this form.
+        UserError: with every invalid filter.
     """
     pairs = [text.partition("=") for text in filters]
     problems = [
@@ -192,20 +192,20 @@ def moment_of(value: Any) -> datetime | None:
 
 
 def local_time(value: Any) -> str:
-    """A manifest's time by the local clock, to the minute: `2025-01-31 12:30`; what is no time as it is."""
+    """Return a manifest's time in local time, to the minute: `2025-01-31 12:30`; other values unchanged."""
     moment = moment_of(value)
     return str(value) if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
 NUMBERS = ("reward", "loss", "accuracy", "token_accuracy", "entropy", "length")
-# Rollouts that speed and time to go are averaged over.
+# Rollouts over which speed and remaining time are averaged.
 RECENT_ROLLOUTS = 10
 
 
 def live_row(run: dict[str, Any]) -> dict[str, Any]:
-    """Return what `rlvr runs watch` shows of a run, from its summary.
+    """Return the row of `rlvr runs watch` for a run's summary.
 
-    Of a running one by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
+    Of a running run by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
     `model`, `seed`, `rollout` (rollouts done), `rollouts_total`, `step`, `steps_total`, the numbers of the last step
     (``NUMBERS``), `alerts` (active ones, as text), `tokens_per_second` (trained on, over the whole loop) and
     `seconds_left`; None where unknown.
@@ -234,7 +234,6 @@ def _numbers(row: dict[str, Any]) -> dict[str, float | str | None]:
 
 
 def _updates(totals: dict[str, float | None]) -> float | None:
-    """Optimizer steps of a rollout."""
     rollouts, steps = totals["rollouts_total"], totals["steps_total"]
     return steps // rollouts if rollouts and steps and rollouts > 0 and steps >= rollouts else None
 
@@ -242,9 +241,9 @@ def _updates(totals: dict[str, float | None]) -> float | None:
 def _recent(
     rows: list[dict[str, Any]], timings: list[dict[str, Any]], updates: int
 ) -> tuple[float | None, float | None]:
-    """Seconds a step, and tokens a second, over the last rollouts of so many steps; without the first, which warms up.
+    """Return seconds per step and tokens per second over the last rollouts, without the first (warm-up).
 
-    Saving and evaluating are not among the seconds.
+    Saving and evaluating are excluded.
     """
     trained = {row["step"]: number(row.get("update_tokens")) for row in rows if type(row.get("step")) is int}
     timed = {row["step"]: number(row.get("seconds")) for row in timings if type(row.get("step")) is int}

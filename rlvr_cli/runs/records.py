@@ -1,8 +1,8 @@
-"""A run's records: sealed by hashes, verified when they are read, and taken back to a checkpoint.
+"""A run's records: sealed by hashes, verified when read, and rewound to a checkpoint.
 
-Sealed at every checkpoint, in records.json of the run and, as of its step, in the checkpoint itself; each file is
-hashed once. Verified before a resume from a checkpoint, and before a record is read for a result. What lies
-after the newest checkpoint is not sealed yet; a resume makes it again.
+Sealed at every checkpoint, in records.json of the run and in the checkpoint; each file is hashed once. Verified before
+a resume from a checkpoint, and before a record is read for a result. Records after the newest checkpoint are not
+sealed; a resume repeats them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rlvr_cli.runs.seal import BadSeal, Entries, damage_of, entry_of, read_seal_
 
 FILE = "records.json"
 IN_CHECKPOINT = "trainer/records.json"
-# What the manifest of a run says whose records are sealed.
+# The manifest's entry of a run with sealed records.
 SEALED = "sealed"
 _BLOCK = 1 << 20
 
 
 class Sealer:
-    """Seals the records of a run while it is trained; only what is new since the last time is read."""
+    """Seals the records of a run during its training, reading only new records."""
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
@@ -38,7 +38,7 @@ class Sealer:
         self._metrics, self._at = hashlib.sha256(), 0
 
     def seal(self) -> Entries:
-        """Hash what was recorded until now, and write it to the run."""
+        """Hash the records so far, and write the seal to the run."""
         for path in _whole_files(self.run):
             name = path.relative_to(self.run.path).as_posix()
             if name not in self._files:
@@ -54,7 +54,7 @@ class Sealer:
 
 
 def read_entries(path: Path) -> Entries:
-    """Read the sealed files of a run. Raises RunError where the seal is missing or was altered."""
+    """Read the entries of a run's seal. Raises RunError where it is missing or was altered."""
     try:
         entries: Entries = read_seal_file(path)["files"]
     except BadSeal as problem:
@@ -63,7 +63,7 @@ def read_entries(path: Path) -> Entries:
 
 
 def read_seal(run: RunDir) -> Entries | None:
-    """The run's seal; None for a run that was begun before there were any. Raises RunError where it is damaged."""
+    """Return the run's seal; None for a run from before seals. Raises RunError where it is damaged."""
     path = run.path / FILE
     if not path.exists() and not (run.manifest_path.exists() and run.read_manifest().get(SEALED)):
         return None
@@ -71,7 +71,7 @@ def read_seal(run: RunDir) -> Entries | None:
 
 
 def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each record that is not as it was sealed."""
+    """Yield a sentence for each record that differs from its seal."""
     for name, entry in seal.items():
         damage = damage_of(run.path / name, entry, grows=name == run.metrics_path.name)
         if damage:
@@ -79,7 +79,7 @@ def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Itera
 
 
 def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
-    """The lines of a record of the run (:func:`read_jsonl`). Raises RunError where it is not as it was sealed."""
+    """Return the lines of a record (:func:`read_jsonl`). Raises RunError where it differs from its seal."""
     name = path.relative_to(run.path).as_posix()
     entry = (read_seal(run) or {}).get(name)
     damage = None if entry is None else damage_of(path, entry, grows=name == run.metrics_path.name)
@@ -90,7 +90,7 @@ def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
 
 
 def _whole_files(run: RunDir) -> Iterator[Path]:
-    """The records that are written once, but for seconds, and for the files of programs, which begin with a dot."""
+    """Yield the records that are written once, except timings and hidden files."""
     yield from sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
     yield from sorted(path for path in run.held_out_dir.glob("rollout-*/[!.]*") if path.is_file())
 
@@ -100,11 +100,11 @@ ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 
 
 def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
-    """Move what ``run`` recorded after ``step`` to ``rewound/<n>``, which is returned; None where there was nothing.
+    """Move the records after ``step`` to ``rewound/<n>``; return that folder, or None without any.
 
     Nothing is lost where a resumed run is not exact (on GPUs, after an update of a library); where it is,
-    :func:`drop_made_again` deletes lines that the run has again. A process that is killed in it leaves the rest to the
-    next one. Raises RunError where metrics.jsonl has fewer lines than ``step``.
+    :func:`drop_made_again` deletes the repeated lines. An interrupted rewind is completed by the next. Raises RunError
+    where metrics.jsonl has fewer lines than ``step``.
     """
     aside = RunDir(run.path / FOLDER / str(1 + max((int(path.name) for path in _folders(run)), default=0)))
     for record, copy in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
@@ -115,7 +115,7 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
     truncate_jsonl(run.metrics_path, step)
     for path in _rollouts_after(run, step, steps_per_rollout):
         if path.name.startswith("."):
-            path.unlink()  # half a file, of a process that was killed while it wrote
+            path.unlink()  # a partial file of a killed process
         else:
             _move(path, aside.rollouts_dir)
     for path in _held_out_after(run, step, steps_per_rollout):
@@ -124,7 +124,7 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
 
 
 def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """The files of the rollouts that had not begun at ``step``, whole or not."""
+    """Yield the files of the rollouts that had not begun at ``step``."""
     first_rollout = -(-step // steps_per_rollout)
     for path in sorted(run.rollouts_dir.iterdir()):
         match = ROLLOUT_FILE.fullmatch(path.name)
@@ -133,7 +133,7 @@ def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[
 
 
 def _held_out_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """The folders of the evaluations on the way that came after ``step``."""
+    """Yield the folders of the evaluations during training after ``step``."""
     done = step // steps_per_rollout
     for path in sorted(run.held_out_dir.glob("rollout-*")):
         if int(path.name.removeprefix("rollout-")) > done:
@@ -146,16 +146,16 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def _lines_after(path: Path, step: int) -> bytes:
-    """Return what stands after the first ``step`` lines of a file."""
+    """Return the bytes after the first ``step`` lines of a file."""
     lines = path.read_bytes().split(b"\n", step) if path.is_file() else []
     return lines[step] if len(lines) > step else b""
 
 
 def drop_made_again(run: RunDir) -> None:
-    """Delete the lines moved aside that ``run`` has again, and their seconds."""
+    """Delete the rewound lines that ``run`` has repeated, and their timings."""
     for aside in _folders(run):
         for path in list(_files(aside)):
-            if _made_again(path, run.path / path.relative_to(aside)):
+            if _is_repeated(path, run.path / path.relative_to(aside)):
                 path.unlink()
         if all(path.name == run.timings_path.name for path in _files(aside)):
             shutil.rmtree(aside)
@@ -165,13 +165,13 @@ def drop_made_again(run: RunDir) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Its records; what begins with a dot is none."""
+    """Yield the folder's records, without hidden files."""
     for directory, _, names in os.walk(folder):
         yield from (Path(directory) / name for name in names if not name.startswith("."))
 
 
-def _made_again(old: Path, new: Path) -> bool:
-    """Return whether every whole line of ``old`` is in ``new``."""
+def _is_repeated(old: Path, new: Path) -> bool:
+    """Return whether every complete line of ``old`` is in ``new``."""
     if not new.is_file():
         return False
     if filecmp.cmp(old, new, shallow=False):
@@ -186,9 +186,9 @@ def _folders(run: RunDir) -> list[Path]:
 
 
 def truncate_timings(path: Path, step: int) -> int:
-    """Cut ``path`` after ``step``; returns how many of the steps until then have no seconds in it.
+    """Cut ``path`` after ``step``; return the number of earlier steps without timings.
 
-    Only seconds are in it, so what is missing or damaged is left out and no reason to stop.
+    Missing or damaged timings are skipped.
     """
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     timed = {number: line for line in lines if (number := _step_of(line)) is not None and number <= step}

@@ -1,6 +1,6 @@
-"""Record the problems that a model was trained on, so that an evaluation can report those among its problems.
+"""Record a model's training problems, so that an evaluation can report overlaps.
 
-A run has a hash of each in a file, which its checkpoints and the exported model carry along.
+A run has a file of their hashes, which is copied to its checkpoints and the exported model.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from rlvr_cli.core.files import write_text
 
 FILE = "rlvr_training_problems.txt"
-# Where it is in a run or an exported model, and in a checkpoint.
+# Its path in a run or an exported model, and in a checkpoint.
 _PLACES = (FILE, f"trainer/{FILE}")
 
 
 def wording_hash(wording: str) -> str:
-    """The hash of a problem's wording; line breaks and runs of blanks do not matter."""
+    """Return the hash of a problem's wording, with normalised white space."""
     return hashlib.sha256(" ".join(wording.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -27,7 +27,7 @@ def write_training_problems(folder: Path, hashes: Iterable[str]) -> None:
 
 
 def training_problems(folder: Path) -> frozenset[str] | None:
-    """The hashes of the problems that the model in ``folder`` was trained on; None where nothing says."""
+    """Return the hashes of the training problems of the model in ``folder``; None if unknown."""
     for path in (folder / name for name in _PLACES):
         if path.is_file():
             return frozenset(path.read_text(encoding="utf-8").split())

@@ -59,7 +59,7 @@ def command_to_evaluate(content: Mapping[str, Any]) -> str:
 
 
 def _fault(content: Any) -> str | None:
-    """Return what is wrong with the content; None where nothing is."""
+    """Return the problem of the content, or None."""
     if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
         return "it has no list of trials"
     for key in ("given", "eval"):

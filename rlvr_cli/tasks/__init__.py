@@ -1,4 +1,4 @@
-"""Tasks with checkable answers; each is a class in a file of this package, and has its name by being defined."""
+"""Tasks with verifiable answers; each is a class in a file of this package that registers itself under its name."""
 
 from __future__ import annotations
 

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from rlvr_cli.verify.numbers import exact_number
 
-# A box closes within LONGEST_BOX characters; the last MOST_BOXES are looked at, so the time is linear in any text.
+# A box closes within LONGEST_BOX characters and only the last MOST_BOXES are read, so the time is linear in any text.
 LONGEST_BOX, MOST_BOXES = 4000, 100
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-# What the strict rules count as a tag, however it is written.
+# A tag under the strict rules, in any case and spacing.
 TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _SPACES = re.compile(r"\s*")
 _BARE = re.compile(r"\s*([^\s{}$\\]+)")
-# A longer text is no number that a person writes.
+# A longer text is not a number.
 _MAX_NUMBER = 64
 _CURRENCY = re.compile(r"(?:us|ca?|au?|nz|hk)?\$|[\u20ac\u00a3\u00a5\u20b9]")
 _CURRENCY_AFTER = re.compile(r"[ ]?(?:[\u20ac\u00a3\u00a5$]|(?:dollars?|euros?|pounds?|usd|cad|eur|gbp))\Z")
@@ -63,16 +63,16 @@ def last_box(text: str, command: re.Pattern[str] = BOX) -> Box | None:
 
 
 def boxed_answer(text: str) -> str | None:
-    """Return the content of the last box behind the last ``</think>``; None without a box or for an empty one."""
+    """Return the content of the last box after the last ``</think>``; None without a box or for an empty one."""
     box = last_box(text.rpartition("</think>")[2])
     return box.content or None if box is not None else None
 
 
 def read_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
-    """Return the number that the whole text spells, and whether a percent sign follows it.
+    """Return the number that the whole text spells, and whether it has a percent sign.
 
-    Read are what ``exact_number`` reads, groups of three divided by spaces, exponents, and a sign of a currency in
-    front or behind (not with a percent sign): ``$1,234.5``, ``-3 euros``, ``1 000``, ``2.5e3``, ``69.1 percent``.
+    Beyond ``exact_number``: groups of three separated by spaces, exponents, and a currency before or after the number
+    (not with a percent sign): ``$1,234.5``, ``-3 euros``, ``1 000``, ``2.5e3``, ``69.1 percent``.
     """
     if len(text) > _MAX_NUMBER:
         return None, False
@@ -86,7 +86,7 @@ def read_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
             sign, body = body[0], body[1:].lstrip()
     else:
         body, currencies = _CURRENCY_AFTER.subn("", body)
-    # A comma and a space divide two answers.
+    # A comma with a space separates two answers.
     starts = body[:1].isdigit() or body[:1] in (".", "\\")
     if ", " in body or not starts or (currencies and percents):
         return None, False

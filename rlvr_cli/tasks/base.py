@@ -1,14 +1,13 @@
-"""What a task is: problems, their prompts, and a judge for responses. Nothing here needs torch.
+"""The base class of tasks: problems, prompts and a judge of responses. Imports no torch.
 
-A task is one class. Its fields are the keys of the section ``task``, and it has a name on the command line by being
-defined:
+A task is one class. Its fields are the keys of the section ``task``; defining it registers its name:
 
     class Reverse(Task):
         \"\"\"Words to write backwards.\"\"\"
 
         name: Literal["rev"] = Field("rev", description="rev = words to write backwards.")
         data: Data = "rev-gen"
-        sets: ClassVar = {"rev-gen": made_here("Words, drawn here.")}
+        sets: ClassVar = {"rev-gen": generated_set("Words, drawn here.")}
 
         def generate(self, split, count, seed): ...
         def prompt(self, problem, tokenizer): ...
@@ -35,14 +34,14 @@ from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
 
-# How many of a set's prompts are looked at before a model is trained or evaluated on them.
+# Prompts of a set that are measured before a training or an evaluation.
 PROMPTS_MEASURED = 256
-# How many problems are generated for training where `train_size` is null, and a number that no data reaches.
+# Problems generated for training if `train_size` is null, and a number above the size of any data set.
 GENERATED, ALL_ROWS = 4096, 2**40
 # Seed of the held-out problems: the same for every run and evaluation.
 HELD_OUT_SEED = 0
-# Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
-# tokenizer may not know a rare sign; the lab's knows hardly a word of another task than its own.
+# Shares of unknown tokens in prompts at which a training is refused, and at which a warning is printed. A real
+# tokenizer may lack a rare sign; the lab's has only the words of its task.
 UNREADABLE, HARDLY_READABLE = 0.5, 0.01
 
 Data = Annotated[
@@ -64,30 +63,30 @@ RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict
 
 
 class Task(FromData, Choice):
-    """Where problems come from, how a prompt is written and how a response is judged.
+    """A source of problems, the form of their prompts, and a judge of responses.
 
     A task has ``prompt``, ``judge``, and ``generate`` or ``problem_from`` (or both); the rest has defaults.
     """
 
     chooser: ClassVar[str] = "name"
 
-    # The data sets that it judges, by name. The generated problems are called `<name>-gen`.
+    # The task's data sets by name; the generated problems are `<name>-gen`.
     sets: ClassVar[Mapping[str, DataSet]] = {}
-    # Whether it is code of the user's, which commands that only read do not import.
+    # Whether it is user code, which commands that only read do not import.
     runs_own_code: ClassVar[bool] = False
-    # Every reason that ``judge`` can give.
+    # Every value of ``Verdict.reason``.
     reasons: ClassVar[tuple[str, ...]] = ("correct", "wrong")
-    # Keys that decide neither problems nor prompts nor verdicts.
+    # Keys that affect neither problems nor prompts nor verdicts.
     not_deciding: ClassVar[tuple[str, ...]] = ()
-    # Keys of its own, aside from those of every task, that decide which problems there are.
+    # Keys, besides those of every task, on which the set of problems depends.
     problem_keys: ClassVar[tuple[str, ...]] = ()
-    # Whether answers are compared in processes of their own, which a caller has no need to start.
+    # Whether answers are compared in worker processes, which start by themselves.
     pooled: ClassVar[bool] = False
-    # Key -> its values that leave the chat template out, whose variables then have no effect.
+    # Key -> its values that bypass the chat template, whose variables then have no effect.
     templateless: ClassVar[Mapping[str, Collection[str | bool]]] = {}
 
     name: str
-    # `data` as a run's configuration has it, where that is a path from another folder than this one.
+    # `data` as a run's configuration has it, if that path is relative to another folder.
     _written_data: str | None = PrivateAttr(None)
 
     train_size: Count | None = Field(
@@ -103,14 +102,14 @@ class Task(FromData, Choice):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Tasks stand in the order of their names, whichever module was imported first."""
+        """Keep the tasks in the order of their names, whatever the order of imports."""
         super().__pydantic_init_subclass__(**options)
         if not cls.is_family():
             Task.kinds = dict(sorted(Task.kinds.items()))
 
     @classmethod
     def about_unknown(cls, choice: Any) -> str:
-        """Name the task of a data set that was given in place of a task."""
+        """Return a hint for the name of a data set given in place of a task."""
         kinds = Task.kinds.items() if isinstance(choice, str) else ()
         task = next((name for name, kind in kinds if choice in kind.sets), None)  # type: ignore[attr-defined]
         return f" It is a data set of the task {task}: task={task} task.data={choice}." if task else ""
@@ -125,32 +124,32 @@ class Task(FromData, Choice):
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """The lowest and the highest reward that ``judge`` can give; between them a flipped reward is mirrored."""
+        """The lowest and the highest reward; a flipped reward is mirrored between them."""
         return 0.0, 1.0
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest value of the reward's part `format`; None where it has none."""
+        """The lowest and the highest value of the reward's component `format`; None without one."""
         return None
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of a long prompt, to plan with before any was read."""
+        """The tokens of a long prompt, for plans that read no data."""
         return 1024
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
+        """The JSON values on which problems, prompts and verdicts depend; evaluations record and compare them."""
         excluded = {"train_size", "data_dir", *self.not_deciding}
         excluded |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
         keys = (*type(self).model_fields, *(self.model_extra or ()))
         plain = {key: _plain(getattr(self, key)) for key in keys if key not in excluded}
-        if "file" in plain:  # of a user file, whose digest tells it apart
+        if "file" in plain:  # a user file is identified by its digest
             plain["file"] = without_folder(plain["file"])
         return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield what cannot hold between several keys of the task."""
+        """Yield the conflicts between keys of the task."""
         for key, values in self.templateless.items():
             if self.chat_template_kwargs and getattr(self, key) in values:
                 yield Contradiction(
@@ -160,45 +159,44 @@ class Task(FromData, Choice):
                 )
 
     def without_verifier(self) -> tuple[str, str, str] | None:
-        """Return key, value and meaning of a reward that knows nothing of the answer; None where a verifier decides."""
+        """Return key, value and meaning of a reward that ignores the answer; None for a verifier's."""
         random_reward = getattr(self, "reward", None) == "random"
         return ("task.reward", "random", "the toss of a coin") if random_reward else None
 
     def problem_wording(self, problem: Problem) -> str:
-        """Return what is asked: it identifies a problem in another file, under another id or with another answer."""
+        """Return the question, which identifies a problem whatever its file, id and answer."""
         return problem.question
 
     def for_model(self, style: str) -> Self:
-        """The task for a model that was made for prompts of ``style``.
+        """Return the task for a model that was trained on prompts of ``style``.
 
-        Raises UserError where the keys and such prompts do not go together.
+        Raises UserError where the task's keys rule out such prompts.
         """
         return self
 
     def with_rule(self, rule: str) -> tuple[str, str]:
-        """The key and value that stand for ``--rule paper`` and ``--rule strict``."""
+        """Return the key and value of ``--rule paper`` and ``--rule strict``."""
         return "rule", rule
 
     @classmethod
     def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
-        """A benchmark's keys of the section, as far as prompts of ``style`` can hold them."""
+        """Return a benchmark's keys of the section, restricted to what prompts of ``style`` can express."""
         return keys
 
     def check_before(self) -> None:
-        """Refuse, before anything is loaded, a task that lacks something. Raises UserError."""
+        """Check the task's requirements before anything is loaded. Raises UserError."""
 
     def about_data(self) -> str | None:
-        """One line on the origin and the number of rows; None where nothing needs saying."""
+        """Return one line on the origin and the number of rows, or None."""
         named = self.data in self.sets and not self.is_generated
         return origin_of(self.data, self.sets[self.data].hub, self.data_dir) if named else None
 
     @property
     def training_problems(self) -> int:
-        """The largest number of problems to train on."""
         return self.train_size or (GENERATED if self.is_generated else ALL_ROWS)
 
     def count_local(self, split: DataSplit, most: int) -> int | None:
-        """Count the problems of ``split``, up to ``most``, without a download; None where that would take the hub.
+        """Count the problems of ``split``, up to ``most``; None where that would need a download.
 
         Raises UserError as :meth:`load` does.
         """
@@ -209,10 +207,9 @@ class Task(FromData, Choice):
         return min(most, len(self.load(split)))
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        """``count`` distinct problems of ``split``, the same for the same arguments.
+        """Return ``count`` distinct problems of ``split``, the same for the same arguments.
 
-        Raises UserError when the data cannot be read or holds no matching row. A generated set always has ``count``
-        problems; a loaded one may have fewer.
+        A loaded set may have fewer. Raises UserError when the data cannot be read or has no matching row.
         """
         if self.is_generated:
             if split == "all":
@@ -226,29 +223,28 @@ class Task(FromData, Choice):
 
     @property
     def is_generated(self) -> bool:
-        """Return whether the problems are made up here."""
         return self.data in self.sets and self.sets[self.data].generated
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """``count`` distinct problems of ``split`` that are made up, the same for the same arguments."""
-        raise NotImplementedError(f"{self.name} makes up no problems")
+        """Generate ``count`` distinct problems of ``split``, the same for the same arguments."""
+        raise NotImplementedError(f"{self.name} generates no problems")
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """The problem that the fields of a row, or of the `problem` of a response, describe.
+        """Return the problem of a row's fields, or of a response's `problem`.
 
-        Raises UserError, naming ``where`` and the field, for none.
+        Raises UserError naming ``where`` and the field.
         """
         raise NotImplementedError(f"{self.name} reads no problems")
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full text fed to the model, with the chat template applied where the tokenizer has one."""
+        """Return the full prompt, with the chat template applied if the tokenizer has one."""
         raise NotImplementedError(f"{self.name} writes no prompts")
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge what the model wrote after the prompt; here as ``judge_many`` does.
+        """Judge the model's text after the prompt; the default calls ``judge_many``.
 
-        Pure: no state, no exception for any string, time linear in its length. ``truncated`` says that the token
-        limit cut the response off.
+        Pure: no state, no exception for any string, time linear in its length. ``truncated``: the response was cut at
+        the token limit.
         """
         return self.judge_many([problem], [response], [truncated])[0]
 
@@ -259,10 +255,10 @@ class Task(FromData, Choice):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """The verdict on each response, in order: those that ``judge`` would give.
+        """Return the verdict of ``judge`` on each response, in order.
 
         Args:
-            token_ids: the tokens of each response, for judges that look at them; None = nobody knows them.
+            token_ids: the tokens of each response, for judges that use them; None = unknown.
         """
         rows = zip(problems, responses, truncated, strict=True)
         judging = self.judging()
@@ -276,28 +272,28 @@ class Task(FromData, Choice):
             return judging.verdicts()
 
     def judging(self) -> Judging | None:
-        """Begin to judge responses that come one after another, in other processes; None where this one judges."""
+        """Start judging responses that arrive one by one, in worker processes; None for a judge in this process."""
         return None
 
     def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-        """Return which wrong answers vote together, by the equality that verdicts go by; here those of one spelling.
+        """Group equal wrong answers for majority votes by the verdicts' equality; the default compares spellings.
 
         Args:
-            answers: of each problem, the spellings in the order of its samples.
+            answers: for each problem, the spellings in the order of its samples.
         Returns:
-            For each problem: the first spelling that an answer equals, for answers that have another.
+            For each problem: answer -> the first equal spelling, for answers that are spelled otherwise.
         """
         return [{} for _ in answers]
 
     def with_workers(self, workers: int) -> Self:
-        """Return the task with that many processes that judge, where it is ``pooled``."""
+        """Return the task with that number of judging processes, if it is ``pooled``."""
         return self
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
-        """Return responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
+        """Return responses that ``judge`` finds correct, as demonstrations for supervised fine-tuning.
 
-        At least one, finitely many, always the same; None without any. Raises UserError when the problem does not hold
-        enough to work it out.
+        At least one, finitely many, always the same; None without any. Raises UserError when the problem lacks what is
+        needed to solve it.
         """
         return None
 
@@ -309,16 +305,16 @@ def _plain(value: Any) -> Any:
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:
-    """Token ids of a problem's prompt. The prompt's text says where special tokens go, so none are added.
+    """Tokenize a problem's prompt. Its text has the special tokens, so none are added.
 
-    Raises UserError where the task sets variables of a chat template that the model has not.
+    Raises UserError where the task sets variables that the model's chat template lacks.
     """
     check_template_options(task.chat_template_kwargs, tokenizer)
     return list(tokenizer(task.prompt(problem, tokenizer), add_special_tokens=False)["input_ids"])
 
 
 def unread_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> float:
-    """The share of the prompts' tokens that stand for what the tokenizer does not know; 0 where it knows every text."""
+    """Return the share of unknown tokens in the prompts; 0 for a tokenizer without an unknown token."""
     unknown = getattr(tokenizer, "unk_token_id", None)
     count = sum(map(len, prompts))
     if unknown is None or not count:
@@ -327,10 +323,10 @@ def unread_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> float:
 
 
 def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[int]) -> str:
-    """The text of a completion as judges read it: special tokens kept, but not a closing one of ``stops``.
+    """Decode a completion for judges: with special tokens, but without a final one of ``stops``.
 
-    Judges look for tags such as ``<think>``, which some tokenizers hold as special tokens. Rollouts, evaluations and
-    trainer classes all have it from here.
+    Some tokenizers have tags such as ``<think>`` as special tokens. Rollouts, evaluations and trainer classes all use
+    this function.
 
     Args:
         stops: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
@@ -342,7 +338,7 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[in
 
 
 def vote(response: str) -> str | None:
-    r"""What majority votes count: the last <answer> block, the last \boxed, or the last line; None for nothing."""
+    r"""Return the answer for majority votes: the last <answer> block, the last \boxed, or the last line, or None."""
     answer = last_tagged(response)
     answer = boxed_answer(response) if answer is None else answer
     lines = response.strip().splitlines() if answer is None else [answer]

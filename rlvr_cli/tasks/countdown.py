@@ -30,8 +30,8 @@ from rlvr_cli.tasks.countdown_puzzles import (
 from rlvr_cli.tasks.countdown_rules import read_paper, read_strict
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
-from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, made_here
-from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, generated_set
+from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
 from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
 Target = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -39,7 +39,7 @@ Target = Annotated[int, Field(ge=0, le=1_000_000)]
 FORMAT, ANSWER = 0.1, 0.9
 REASONS = ("correct", "wrong", "wrong_numbers", "no_answer", "bad_format", "too_long")
 
-# Draws in a row that bring nothing new before the puzzles count as used up.
+# Consecutive draws without a new puzzle after which they count as exhausted.
 _PATIENCE = 1000
 _LARGEST = 10**9
 # TinyZero's rows of `Jiayi-Pan/Countdown-Tasks-3to4`.
@@ -70,7 +70,7 @@ class Countdown(SharedOut):
             keys={"numbers": {3: 0.5, 4: 0.5}},
             length=(1024, "ours: the length of TinyZero's script"),
         ),
-        "countdown-gen": made_here("Countdown, generated here."),
+        "countdown-gen": generated_set("Countdown, generated here."),
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("numbers", "largest", "targets")
@@ -113,7 +113,7 @@ class Countdown(SharedOut):
             yield Contradiction(("task.targets",), f"task.targets=[{least}, {largest}]: the least is above the largest")
 
     def for_model(self, style: str) -> Self:
-        """Settle the style; the compact one, of the lab's model, has words for three numbers."""
+        """Resolve the style; the lab's compact one has words for three numbers."""
         of_model = "compact" if style == "compact" else "tiny_zero"
         chosen = self.style if self.style != "auto" else of_model
         if chosen == "compact" and set(self.numbers) != {compact.NUMBERS}:
@@ -134,12 +134,11 @@ class Countdown(SharedOut):
 
     @property
     def prompt_tokens(self) -> int:
-        """Return two hundred for English, and few for the lab's words."""
         return 8 if self.style == "compact" else 256
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """Return the lowest and the highest reward of the format; 0 and 1 pay for none."""
+        """The range of the component `format`; None for rewards without one."""
         return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -156,7 +155,7 @@ class Countdown(SharedOut):
         user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}"}]
         options = self.chat_template_kwargs
         text = chat_prompt(tokenizer, with_system, user_only, instead="task.style=tiny_zero_base", options=options)
-        return begun(text, ASSISTANT_PREFIX)
+        return prefill_think(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """Yield worked responses in the style of the prompts: tries that miss, then the steps to the target.
@@ -171,7 +170,7 @@ class Countdown(SharedOut):
             in_words = " in the compact style" if self.style == "compact" else ""
             raise UserError(
                 f"task.data: problem {problem.id} ({problem.structure}) has no solution{in_words}, so it cannot be "
-                "worked out. Remove its row, or give worked solutions of your own (method.data)."
+                "worked out. Remove its row, or give your worked solutions (method.data)."
             )
         yield first
         yield from responses
@@ -203,7 +202,7 @@ class Countdown(SharedOut):
         return problems
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the one split, called train, in which TinyZero's test rows stand behind its train rows."""
+        """Return the hub's single split, train, which has TinyZero's test rows after its train rows."""
         return [HubTable("train", ids="countdown", most=_HUB_TRAIN + _HUB_TEST)]
 
     def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
@@ -218,14 +217,16 @@ class Countdown(SharedOut):
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         counts = quotas(self.numbers, count, {})
         drawn = [
-            problem for number in sorted(counts) for problem in self._generated(split, number, counts[number], seed)
+            problem
+            for number in sorted(counts)
+            for problem in self._generate_numbers(split, number, counts[number], seed)
         ]
         return self.shuffled(drawn, split, seed)
 
-    def _generated(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
+    def _generate_numbers(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
         """Generate problems that differ in more than the order of the numbers.
 
-        Raises UserError when a thousand draws in a row bring no new one.
+        Raises UserError after a thousand consecutive draws without a new one.
         """
         rng = random.Random(stream_seed(seed, "countdown", split, numbers))
         problems: dict[str, Problem] = {}
@@ -246,7 +247,7 @@ class Countdown(SharedOut):
 
 
 def question(nums: Sequence[int], target: int) -> str:
-    """Write what the user asks."""
+    """Write the user's turn."""
     return (
         f"Using the numbers {list(nums)}, create an equation that equals {target}. You can use basic arithmetic "
         "operations (+, -, *, /) and each number can only be used once. Show your work in <think> </think> tags. And "
@@ -273,7 +274,6 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
 
 
 def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
-    """Make the problem that asks for a puzzle's solution."""
     return Problem(
         id=identifier,
         question=question(puzzle.nums, puzzle.target),

@@ -4,11 +4,11 @@
     response   13 8 : 21 5 104 x 17 : 15 49 x x x no 17 8 : 25 9 136 x 13 : 19 45 x x x no 17 13 : 30 4 x x 8 : 24 40 4
                </think> <answer> ( 17 - 13 ) * 8 </answer>
 
-The search has three rounds, one for each pair of numbers in the order of the prompt. A round writes the pair, the
-larger number first, and what it comes to by `+ - * /`; then the number left over, and for each way to use it last the
-value that the pair would need to have: for `p + c`, `p - c`, `p * c`, `p / c` and `c - p`. `x` stands for what is not a
-whole number of 0 to 144. The first needed value that the pair comes to ends the search; a round without one ends in
-`no`. What the form leaves out is rare: 1 in 200 problems with numbers up to 20.
+The search has three rounds, one for each pair of numbers in the order of the prompt. A round writes the pair p, larger
+number first, and its values by `+ - * /`; then the third number c and the value that p needs for each last operation,
+`p + c`, `p - c`, `p * c`, `p / c` and `c - p`. `x` replaces any value but a whole number of 0 to 144. The first needed
+value that p has ends the search; a round without one ends in `no`. The form misses about 1 in 200 problems with numbers
+up to 20.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ ROUNDS = 3
 PASSES = 3
 LARGEST = 144
 _PAIR = "+-*/"
-# How the number left over is used last; `from` is that number minus the pair.
+# The last operation, with the third number; `from` is that number minus the pair.
 _LAST = (*_PAIR, "from")
 _SHOTS = "+-*"
 
 
 class Noise(Section):
-    """Chances that a step of a trace goes wrong; all zero = a clean trace.
+    """Probabilities of errors in a trace; all zero = a clean trace.
 
-    `guess`: a random expression is answered at once, without reasoning. `quit`: after a round that missed, a random
-    expression of its numbers is answered. `leap`: the same after a needed value that the pair does not come to. `miss`:
-    a needed value that the pair comes to is passed over. `slip`: an operation of the answer is a random one. `value`: a
-    value is off by 1, 2 or 10.
+    `guess`: answer a random expression at once, without reasoning. `quit`: after a round that missed, answer a random
+    expression of its numbers. `leap`: the same after a needed value that the pair lacks. `miss`: pass over a needed
+    value that the pair has. `slip`: a random operation in the answer. `value`: a value off by 1, 2 or 10.
     """
 
     guess: Probability = 0.0
@@ -56,17 +55,17 @@ def vocabulary() -> list[str]:
 
 
 def writable(nums: Sequence[int], target: int) -> bool:
-    """Tell whether the form has words for a problem."""
+    """Return whether the form has words for a problem."""
     return len(nums) == NUMBERS and all(0 <= number <= LARGEST for number in (*nums, target))
 
 
 def prompt(puzzle: CountdownPuzzle) -> str:
-    """Write the problem in compact form, ending in `<think>`; numbers that it has no words for are written too."""
+    """Write the problem in compact form, ending in `<think>`, also with numbers outside the vocabulary."""
     return f"{' '.join(map(str, puzzle.nums))} = {puzzle.target} ? <think>"
 
 
 def rounds(puzzle: CountdownPuzzle) -> list[tuple[int, int, int]]:
-    """Return the pair, larger number first, and the number left over, of each round."""
+    """Return the pair, larger number first, and the third number of each round."""
     first, second, third = puzzle.nums
     orders = ((first, second, third), (first, third, second), (second, third, first))
     return [(max(a, b), min(a, b), c) for a, b, c in orders]
@@ -82,9 +81,9 @@ def solving_round(puzzle: CountdownPuzzle) -> int | None:
 
 
 def trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
-    """Write a worked response: rounds, answer. Of a problem with a solution in the form a clean response is right.
+    """Write a worked response: rounds, answer. A clean one is right if the problem has a solution in the form.
 
-    Where the third round misses as well, the search begins again, for three passes at most.
+    After three rounds that miss, the search begins again, for three passes at most.
     """
     turns = rounds(puzzle)
     if rng.random() < noise.guess:
@@ -110,7 +109,7 @@ def trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> 
 
 
 def solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
-    """Yield the clean trace, where the form has a solution."""
+    """Yield the clean trace if the form has a solution."""
     if writable(puzzle.nums, puzzle.target) and solving_round(puzzle) is not None:
         yield trace(puzzle, random.Random(0))
 

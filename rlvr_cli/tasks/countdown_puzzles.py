@@ -32,7 +32,7 @@ _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True)
 class CountdownPuzzle:
-    """Hold numbers, each to be used exactly once, and the target to reach."""
+    """Numbers, each to be used exactly once, and a target."""
 
     nums: tuple[int, ...]
     target: int
@@ -53,7 +53,7 @@ def generate_countdown(
 ) -> CountdownPuzzle:
     """Draw a solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets`` (ends included).
 
-    Raises UserError where a hundred thousand draws bring none.
+    Raises UserError after a hundred thousand draws without one.
     """
     for _ in range(_MOST_DRAWS):
         nums = tuple(rng.randint(LOWEST, largest) for _ in range(numbers))
@@ -62,25 +62,25 @@ def generate_countdown(
             return puzzle
     raise UserError(
         f"task.targets: almost no target from {targets[0]} to {targets[1]} can be reached with {numbers} numbers of "
-        f"{LOWEST} to {largest}: {_MOST_DRAWS:,} draws gave no {split} puzzle. Set task.largest or task.targets."
+        f"{LOWEST} to {largest}: {_MOST_DRAWS:,} draws yielded no {split} puzzle. Set task.largest or task.targets."
     )
 
 
 def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
-    """Yield expressions that reach the target with every number once, by trying all ways to combine the numbers.
+    """Yield expressions that reach the target with every number once, by exhaustive search.
 
-    There is at least one if and only if the puzzle has a solution. Not every expression is listed: parts of the
-    numbers that come to the same value are written in one way.
+    At least one if and only if the puzzle has a solution. Of subexpressions with the same numbers and value only one is
+    used.
     """
     numbers = tuple(sorted(puzzle.nums))
     seen = set()
     for half, rest in _halves(numbers):
         first, second = _values(half), _values(rest)
-        # The smaller side is gone through, the larger one only looked up.
+        # Iterate over the smaller side, look up the larger one.
         small, large = (first, second) if len(first) <= len(second) else (second, first)
         for value, solution in small.items():
             missing = list(_missing(value, puzzle.target))
-            if not value[0] and not puzzle.target:  # nothing times anything
+            if not value[0] and not puzzle.target:  # zero times anything
                 missing.append(("*", next(iter(large)), True))
             for operator, needed, known_first in missing:
                 if needed in large:
@@ -95,8 +95,8 @@ def value_of(expression: Expression) -> Fraction:
     """Return the exact value. Raises ZeroDivisionError."""
     if isinstance(expression, int):
         return Fraction(expression)
-    operator, left, right = expression
-    a, b = value_of(left), value_of(right)
+    operator, lhs, rhs = expression
+    a, b = value_of(lhs), value_of(rhs)
     if operator == "/":
         return a / b
     return {"+": a + b, "-": a - b, "*": a * b}[operator]
@@ -106,39 +106,39 @@ def expression_text(expression: Expression) -> str:
     """Write the expression with the parentheses that it needs: `(79 - 17) / 60`."""
     if isinstance(expression, int):
         return str(expression)
-    operator, left, right = expression
-    first, second = expression_text(left), expression_text(right)
-    if isinstance(left, tuple) and _RANK[left[0]] < _RANK[operator]:
+    operator, lhs, rhs = expression
+    first, second = expression_text(lhs), expression_text(rhs)
+    if isinstance(lhs, tuple) and _RANK[lhs[0]] < _RANK[operator]:
         first = f"({first})"
     # After a minus or a division an operand of equal rank keeps its parentheses.
-    if isinstance(right, tuple) and _RANK[right[0]] < _RANK[operator] + (operator in "-/"):
+    if isinstance(rhs, tuple) and _RANK[rhs[0]] < _RANK[operator] + (operator in "-/"):
         second = f"({second})"
     return f"{first} {operator} {second}"
 
 
 @lru_cache(maxsize=1024)
 def _values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
-    """Return every value that the numbers can be combined to, each number once, with one expression for it."""
+    """Return every value that the numbers reach, each used once, with one expression for it."""
     if len(numbers) == 1:
         return {(numbers[0], 1): numbers[0]}
     values: dict[Ratio, Expression] = {}
     for half, rest in _halves(numbers):
         for (p, q), first in _values(half).items():
             for (r, s), second in _values(rest).items():
-                left, right, both = p * s, r * q, q * s
-                values.setdefault(_lowest(left + right, both), ("+", first, second))
-                values.setdefault(_lowest(left - right, both), ("-", first, second))
-                values.setdefault(_lowest(right - left, both), ("-", second, first))
-                values.setdefault(_lowest(p * r, both), ("*", first, second))
-                if right:
-                    values.setdefault(_lowest(left, right), ("/", first, second))
-                if left:
-                    values.setdefault(_lowest(right, left), ("/", second, first))
+                a, b, denominator = p * s, r * q, q * s
+                values.setdefault(_lowest(a + b, denominator), ("+", first, second))
+                values.setdefault(_lowest(a - b, denominator), ("-", first, second))
+                values.setdefault(_lowest(b - a, denominator), ("-", second, first))
+                values.setdefault(_lowest(p * r, denominator), ("*", first, second))
+                if b:
+                    values.setdefault(_lowest(a, b), ("/", first, second))
+                if a:
+                    values.setdefault(_lowest(b, a), ("/", second, first))
     return values
 
 
 def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield every way to divide the numbers into two groups that are not empty, each once, in their order."""
+    """Yield every partition of the numbers into two groups, each once, in their order."""
     indices = range(1, len(numbers))
     for size in range(len(numbers) - 1):
         for joined in itertools.combinations(indices, size):
@@ -171,7 +171,7 @@ _MOST_TRIES = 4
 
 
 def worked_responses(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
-    """Yield right responses to a prompt that ends in ``<think>``; the last has no try that misses."""
+    """Yield correct responses to a prompt that ends in ``<think>``; the last reaches the target at the first try."""
     ways = list(itertools.islice(find_solutions(puzzle), _VARIANTS))
     for way in ways:
         tries = [_miss(puzzle, rng) for _ in range(rng.randint(1, _MOST_TRIES))]
@@ -188,9 +188,9 @@ def _response(puzzle: CountdownPuzzle, sentences: list[str], way: Expression) ->
 def _steps(expression: Expression) -> list[str]:
     if isinstance(expression, int):
         return []
-    operator, left, right = expression
-    calculation = f"{_shown(left)} {operator} {_shown(right)} = {value_of(expression)}."
-    return [*_steps(left), *_steps(right), calculation]
+    operator, lhs, rhs = expression
+    calculation = f"{_shown(lhs)} {operator} {_shown(rhs)} = {value_of(expression)}."
+    return [*_steps(lhs), *_steps(rhs), calculation]
 
 
 def _shown(expression: Expression) -> str:
@@ -199,7 +199,7 @@ def _shown(expression: Expression) -> str:
 
 
 def _miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
-    """Write a true sentence on an expression that does not reach the target."""
+    """Write a true sentence on an expression that misses the target."""
     while True:
         nums = rng.sample(puzzle.nums, len(puzzle.nums))
         expression: Expression = nums[0]

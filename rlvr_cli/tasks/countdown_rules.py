@@ -1,4 +1,4 @@
-"""The two rules by which Countdown's answers are read. Python parses an expression (``ast``); nothing goes to `eval`.
+"""The two rules for reading Countdown's answers. Expressions are parsed with ``ast``; there is no `eval`.
 
 `paper` is TinyZero's (`verl/utils/reward_score/countdown.py`), which checks an answer's characters and evaluates it as
 Python: whole and decimal numbers, signs, `+ - * / // **`, parentheses. It differs in two ways, which score 0.1:
@@ -29,7 +29,7 @@ from rlvr_cli.tasks.answers import TAG, last_tagged
 MAX_ANSWER = 10_000
 _TOLERANCE = 1e-5
 _MAX_POWER_BITS = 4096
-# What Python can parse of more depends on the depth of the caller's stack.
+# Above this, whether Python can parse it depends on the caller's stack.
 _MAX_DEPTH = 100
 
 _PAPER_SIGNS = re.compile(r"[0-9+\-*/(). \t\f\r]+")
@@ -42,11 +42,11 @@ _SPELLINGS = str.maketrans("\u00d7\u22c5\u00b7\u2217\u00f7\u2215\u2212\u00a0", "
 
 @dataclass(frozen=True)
 class ParsedExpression:
-    """Hold what was read in a response.
+    """The answer read in a response.
 
-    ``outcome`` is `correct`, `wrong` (another value, or none, as of a division by zero), `wrong_numbers` (not those of
+    ``outcome`` is `correct`, `wrong` (another value, or none after a division by zero), `wrong_numbers` (not those of
     the puzzle, each once), `no_answer` (an answer block without a readable expression) or `bad_format` (no answer
-    block). ``expression`` is the expression without white space where there is a readable one.
+    block). ``expression`` is the expression without white space, or None.
     """
 
     outcome: Literal["correct", "wrong", "wrong_numbers", "no_answer", "bad_format"]
@@ -54,7 +54,7 @@ class ParsedExpression:
 
 
 def read_paper(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
-    """Judge what a model wrote after TinyZero's prompt (which ends with ``<think>``); time is linear in its length.
+    """Judge a response to TinyZero's prompt (which ends with ``<think>``), in linear time.
 
     The answer is the last ``<answer>`` block of the last line, whether the reasoning was closed or not. Where
     "Assistant:" occurs in the response, only what follows the first one is read, as in the public code.
@@ -65,13 +65,12 @@ def read_paper(response: str, nums: Sequence[int], target: int) -> ParsedExpress
 
 
 def read_strict(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
-    """Judge what a model wrote after a prompt that ends with ``<think>``; time is linear in its length.
+    """Judge a response to a prompt that ends with ``<think>``, in linear time.
 
-    The reasoning ends at the one ``</think>``, and after it stand one ``<answer>`` and one ``</answer>``, in this
-    order, with no other of these tags; what the reasoning holds does not count. Letter case and white space inside a
-    tag do not count either.
+    The reasoning ends at the only ``</think>``, followed by exactly one ``<answer>`` and one ``</answer>``; tags in the
+    reasoning, letter case and white space inside a tag do not count.
     """
-    # One tag too many is enough to refuse it, however many a model wrote.
+    # Stop at the first tag too many, whatever their number.
     ends = list(islice(_END.finditer(response), 2))
     tags = list(islice(TAG.finditer(response, ends[0].end()), len(_BLOCK) + 1)) if len(ends) == 1 else []
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
@@ -81,19 +80,19 @@ def read_strict(response: str, nums: Sequence[int], target: int) -> ParsedExpres
 
 def judge_paper(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block as TinyZero does."""
-    return _judged(text, _parsed(text, _PAPER_SIGNS), nums, lambda value: bool(abs(value - target) < _TOLERANCE))
+    return _judge(text, _parse(text, _PAPER_SIGNS), nums, lambda value: bool(abs(value - target) < _TOLERANCE))
 
 
 def judge_strict(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block in exact arithmetic."""
     text = re.sub(r"[ \t\r\n]+", " ", text.translate(_SPELLINGS))
-    tree = _parsed(text, _STRICT_SIGNS)
+    tree = _parse(text, _STRICT_SIGNS)
     if tree is not None and any(isinstance(node, ast.UnaryOp) for node in ast.walk(tree)):
         tree = None
-    return _judged(text, tree, nums, lambda value: bool(value == target), Fraction)
+    return _judge(text, tree, nums, lambda value: bool(value == target), Fraction)
 
 
-def _judged(
+def _judge(
     text: str,
     tree: ast.expr | None,
     nums: Sequence[int],
@@ -103,7 +102,7 @@ def _judged(
     if tree is None:
         return ParsedExpression("no_answer")
     expression = "".join(text.split())
-    # The public code looks for runs of digits, so that `1.5` uses a 1 and a 5.
+    # The public code reads runs of digits, so `1.5` uses a 1 and a 5.
     runs = [run.lstrip("0") or "0" for run in re.findall("[0-9]+", text)]
     if sorted(runs) != sorted(map(str, nums)):
         return ParsedExpression("wrong_numbers", expression)
@@ -115,8 +114,8 @@ def _judged(
     return ParsedExpression("correct" if right else "wrong", expression)
 
 
-def _parsed(text: str, signs: re.Pattern[str]) -> ast.expr | None:
-    """Parse an expression of numbers and operators as Python; None where it is none, or has other ``signs``."""
+def _parse(text: str, signs: re.Pattern[str]) -> ast.expr | None:
+    """Parse an expression of numbers and operators as Python; None for anything else or other ``signs``."""
     if len(text) > MAX_ANSWER or signs.fullmatch(text) is None:
         return None
     try:
@@ -157,7 +156,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 def _value(node: Any, literal: Callable[[Any], Any]) -> Any:
-    """Work out an expression. Raises what the operators raise."""
+    """Evaluate an expression. Raises as its operators do."""
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_value(node.left, literal), _value(node.right, literal))
     if isinstance(node, ast.UnaryOp):

@@ -1,4 +1,4 @@
-"""Load the problems of a task's data: a set that has a name, a file, a folder or a data set of the hub."""
+"""Load the problems of a task's data: a named set, a file, a folder or a data set of the hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.files import ENDINGS, LISTED, BadRow, RowOrigin, is_data, parsed, raise_if, read_rows, text_problem
-from rlvr_cli.tasks.hub import HubTable, hub_rows, looks_like_hub_id, parts_of
+from rlvr_cli.tasks.hub import HubTable, hub_rows, looks_like_hub_id, split_hub_id
 from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
@@ -29,11 +29,11 @@ PUBLIC, FETCHED = "data/public", "fetched"
 
 
 class LeftOut(UserError):
-    """Report a row that is well formed, yet cannot be judged: it is left out and counted.
+    """A well-formed row that cannot be judged; it is skipped and counted.
 
     Args:
-        where: its place.
-        reason: the words after "rows", as `without an answer`.
+        where: its location.
+        reason: follows "rows" in the message, as `without an answer`.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -42,17 +42,17 @@ class LeftOut(UserError):
 
 
 class FromData:
-    """Hold what a task declares of its rows, besides ``problem_from``; each has a default."""
+    """A task's declarations about its rows, besides ``problem_from``; all have defaults."""
 
     # Columns that hold JSON in a CSV file, where a cell is text.
     json_columns: ClassVar[tuple[str, ...]] = ()
-    # A folder is any collection of files: those whose names have no split are read and divided, too.
+    # Whether files of a folder without a split in their names are read and divided, too.
     any_file: ClassVar[bool] = False
-    # What one row lacks, all lack, in files whose rows may have different fields, too.
+    # Whether all rows have the same fields, also in formats that allow others.
     rows_alike: ClassVar[bool] = False
-    # Keys with which the task takes every row of its public set.
-    whole: ClassVar[Mapping[str, Any]] = {}
-    # A file of train rows is divided like one without a split in its name, where there are no test rows.
+    # Keys that select every row of the public set.
+    every_row: ClassVar[Mapping[str, Any]] = {}
+    # Whether a file of train rows is divided like one without a split in its name if no test rows exist.
     divides_train: ClassVar[bool] = False
 
     if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class FromData:
     def load(self, split: DataSplit) -> list[Problem]:
         """Return the problems of ``split`` in ``data``, in its order.
 
-        A file with a split in its name serves that one; in one without, rows are divided. Where no dev rows exist, dev
+        A file with a split in its name has that split; rows of other files are divided. Where no dev rows exist, dev
         is an eighth of the train rows, and train the rest. ``all`` takes every row of a file or folder. Of a named set,
         ``test`` is all of its test rows, whatever the name of their file.
 
         Warns:
-            UserWarning: rows that are no problem were left out.
+            UserWarning: rows that cannot be judged were skipped.
         Raises:
             UserError: nothing at ``data``, an unreadable file, malformed rows (each with its place), or no problem.
         """
@@ -98,15 +98,15 @@ class FromData:
         return self.problem_from({"id": origin.id, **record}, origin.where)
 
     def record(self, value: Any) -> Any:
-        """Make an object of a row of another shape; others stay as they are."""
+        """Convert a row of another shape to an object; other rows are returned unchanged."""
         return value
 
     def divider(self, problem: Problem) -> str:
-        """Return the key whose hash is the split of a row; problems of equal keys stay together."""
+        """Return the key whose hash decides the split of a row; problems of equal keys stay together."""
         return problem.structure or problem.question
 
     def in_dev(self, problem: Problem) -> bool:
-        """Tell whether a training row is of the eighth that serves as dev where no dev rows exist."""
+        """Return whether a training row belongs to the eighth that is dev if no dev rows exist."""
         return self.part_of(problem) == "dev"
 
     def part_of(self, problem: Problem) -> Split:
@@ -114,11 +114,11 @@ class FromData:
         return split_of(self.divider(problem))
 
     def file_split(self, path: Path) -> str | None:
-        """Return the split of a folder's file by its name; "" = its rows are divided, None = it is not read."""
+        """Return the split in the name of a folder's file; "" = divide its rows, None = skip it."""
         return split_mark(path) or ("" if self.any_file else None)
 
     def place_of(self, problem: Problem, split: str) -> str:
-        """Return the file inside a data folder for a problem of the named set, of the split train or test."""
+        """Return the file in a data folder for a problem of the named set in train or test."""
         return f"{self.sets[self.data].files[split]}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
@@ -161,9 +161,9 @@ def _named(task: FromData, split: DataSplit) -> list[Problem]:
 
 
 def set_files(task: FromData, path: Path, home: str) -> dict[str, list[Path]]:
-    """Return the files by split at ``path``, the place of the split ``home`` of a named set; undivided ones under "".
+    """Return the files by split at ``path``, the location of a named set's split ``home``; undivided ones under "".
 
-    Raises UserError where there is none.
+    Raises UserError without any.
     """
     places = task.sets[task.data].files
     shared = path.is_dir() and len(set(places.values())) < len(places)
@@ -174,9 +174,9 @@ def _files(task: FromData, path: Path, home: str = "") -> dict[str, list[Path]]:
     """Return the files by split of a file or folder, undivided ones under "".
 
     Args:
-        home: the split that ``path`` is the place of: a file is of it, and so are files without a split in their names.
+        home: the split of ``path`` if it is a file, and of files without a split in their names.
     Raises:
-        UserError: there is none.
+        UserError: no file.
     """
     files: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
     if is_data(path):
@@ -184,7 +184,7 @@ def _files(task: FromData, path: Path, home: str = "") -> dict[str, list[Path]]:
     elif not path.is_dir():
         raise UserError(f"task.data={str(path)!r}: not a file of rows. Its name must end in {LISTED}.")
     else:
-        # The hub's data sets have their files in a folder `data`.
+        # The layout of the hub's data sets.
         inside = path / "data"
         for file in sorted([*path.iterdir(), *(inside.iterdir() if inside.is_dir() else ())]):
             if not is_data(file) or file.name in TABLES:
@@ -228,7 +228,7 @@ def _share(task: FromData, train: list[Problem], split: DataSplit) -> list[Probl
 
 
 def _read(task: FromData, files: Iterable[Path]) -> list[Problem]:
-    """Read the problems of files. Files that were read before and did not change are not read again."""
+    """Read the problems of files; unchanged files are read once."""
     files = tuple(files)
     tables = (file.with_name(name) for file in files for name in TABLES)
     stats = [(path, path.stat()) for path in (*files, *tables) if path.exists()]
@@ -240,7 +240,7 @@ def _read(task: FromData, files: Iterable[Path]) -> list[Problem]:
     return list(problems)
 
 
-# A command asks for the rows of its files several times, and 50,000 take half a second each time.
+# A command needs the rows of its files several times, and 50,000 take half a second each time.
 @lru_cache(maxsize=4)
 def _read_once(
     kind: Any, keys: str, files: tuple[Path, ...], versions: tuple[tuple[Path, int, int, int], ...]
@@ -266,7 +266,7 @@ def hub_problems(task: FromData, data: str, split: str) -> list[Problem]:
 
 
 def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
-    hub_id, config, revision = parts_of(data)
+    hub_id, config, revision = split_hub_id(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
     name, data_set = _set_on_hub(task, hub_id)
     repeated = data_set is not None and data_set.repeated
@@ -279,12 +279,12 @@ def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
 
 
 def _set_on_hub(task: FromData, hub_id: str) -> tuple[str, DataSet | None]:
-    """Return the name and the set of the task that ``hub_id`` is the hub id of; "" and None without any."""
+    """Return the name and the set of the task with that hub id, or "" and None."""
     return next(((name, data_set) for name, data_set in task.sets.items() if data_set.hub == hub_id), ("", None))
 
 
 def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:
-    """Read the problems of rows, a source after another. Raises UserError with everything that is wrong."""
+    """Read the problems of the rows of each source. Raises UserError with every problem."""
     problems: list[Problem] = []
     wrong: list[str] = []
     places: dict[str, str] = {}
@@ -300,7 +300,7 @@ def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]
                 wrong += error.problems
                 if isinstance(error, MissingFields) and len(wrong) == 1:
                     wrong[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
-                # Rows of a table have the same columns: what the first one lacks, all lack.
+                # Rows of a table have the same columns, so the first missing field is missing in all.
                 unequal = origin.path is not None and origin.path.name.endswith(_UNEQUAL) and not task.rows_alike
                 if isinstance(error, MissingFields) and not unequal:
                     break
@@ -319,7 +319,7 @@ def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]
 
 
 def _record(task: FromData, value: Any, origin: RowOrigin) -> dict[str, Any]:
-    """Return a row as an object that can be written; an id of null, or of an empty cell, is none. Raises UserError."""
+    """Return a row as a JSON object; an id that is null or an empty cell is dropped. Raises UserError."""
     if isinstance(value, BadRow):
         raise UserError(f"{origin.where}: {value}")
     record = task.record(value)
@@ -333,7 +333,7 @@ def _record(task: FromData, value: Any, origin: RowOrigin) -> dict[str, Any]:
 
 
 def _json_cell(text: str) -> Any:
-    """Parse a CSV cell of a JSON column; an empty one is null, and text that is no JSON stays text."""
+    """Parse a CSV cell of a JSON column; an empty cell is null, invalid JSON stays text."""
     try:
         return parsed(text.encode("utf-8", "surrogatepass")) if text.strip() else None
     except BadRow:
@@ -341,10 +341,10 @@ def _json_cell(text: str) -> Any:
 
 
 def agreed(problems: list[Problem]) -> list[Problem]:
-    """Return the first of each question's problems; none of a question that has different answers.
+    """Return the first problem of each question, without questions whose rows have different answers.
 
     Warns:
-        UserWarning: questions were left out because their rows do not agree.
+        UserWarning: questions were dropped.
     """
     answers: dict[str, set[str]] = {}
     for problem in problems:
@@ -358,14 +358,14 @@ def agreed(problems: list[Problem]) -> list[Problem]:
 
 
 def data_location(sets: Mapping[str, DataSet], name: str, split: str, folder: Path | None) -> str:
-    """Return where the problems of ``split`` of a named set are: a path inside ``folder``, or a hub id.
+    """Return the location of ``split`` of a named set: a path in ``folder``, or a hub id.
 
     Args:
         sets: those of the task.
         split: train, test, or dev, which is a part of train.
         folder: a folder of data sets; None = the hub.
     Raises:
-        UserError: the set has no such problems, the folder does not have them, or it is not on the hub.
+        UserError: the set or the folder has no such problems, or the set is not on the hub.
     """
     data_set = sets[name]
     source = "train" if split == "dev" else split
@@ -398,19 +398,19 @@ def data_location(sets: Mapping[str, DataSet], name: str, split: str, folder: Pa
 
 
 def file_of(data_set: DataSet, split: str, folder: Path) -> Path | None:
-    """Return the file or folder with the problems of ``split`` inside a data folder; None without any."""
+    """Return the file or folder of ``split`` in a data folder, or None."""
     name = data_set.files.get(split)
     paths = [folder / f"{name}{ending}" for ending in ("", *ENDINGS)] if name is not None else []
     return next((path for path in paths if path.exists()), None)
 
 
 def is_public(data_set: DataSet) -> bool:
-    """Tell whether a data set lies where `rlvr tasks fetch` puts them unless --data-dir is set."""
+    """Return whether a data set is in the default folder of `rlvr tasks fetch`."""
     return any(file_of(data_set, split, Path(PUBLIC)) for split in data_set.files)
 
 
 def generated_hint(sets: Mapping[str, DataSet]) -> str:
-    """Name the generated problems that may stand in for a data set."""
+    """Return a hint at the generated problems that can replace a data set."""
     names = [name for name, data_set in sets.items() if data_set.generated]
     return f" Generated problems of its kind have the name {names[0]}." if names else ""
 
@@ -422,6 +422,6 @@ def split_mark(path: Path) -> str | None:
 
 
 def split_of(key: str) -> Split:
-    """Return the split that a key belongs to: test 1/8, dev 1/8, train 6/8, by SHA-256."""
+    """Return the split of a key by its SHA-256: test 1/8, dev 1/8, train 6/8."""
     bucket = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] % 8
     return "test" if bucket == 0 else "dev" if bucket == 1 else "train"

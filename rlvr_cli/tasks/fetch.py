@@ -20,7 +20,7 @@ from rlvr_cli.tasks.hub import revision_of
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """Describe a written file: its name inside the folder, rows and SHA-256."""
+    """A written file: name in the folder, rows and SHA-256."""
 
     name: str
     rows: int
@@ -29,10 +29,10 @@ class FetchedFile:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Describe a fetched data set, as its manifest does.
+    """The manifest of a fetched data set.
 
     Attributes:
-        revision: the hub's commit. left_out: the warnings of rows that are no problem.
+        revision: the hub's commit. left_out: warnings about skipped rows.
     """
 
     name: str
@@ -56,14 +56,14 @@ def fetch(
     overwrite: bool = False,
     say: Callable[[str], None] = print,
 ) -> Fetched:
-    """Write the problems of ``task``'s public set into ``folder``, where `task.data` finds them; all, or none.
+    """Write the problems of ``task``'s public set into ``folder``, where `task.data` looks for them; all, or none.
 
-    A set that is there, unaltered and of the requested revision, is left as it is.
+    An unaltered set of the requested revision is kept.
 
     Args:
         revision: a commit, branch or tag of the hub; None = the newest.
     Raises:
-        UserError: files in its place that were not fetched (or were altered since, without
+        UserError: existing files that were not fetched (or were altered since, without
             ``overwrite``), no network, rows that are no problems, or a folder that cannot be written to.
     """
     name, data_set = task.data, task.sets[task.data]
@@ -99,7 +99,7 @@ def fetch(
         files = tuple(_write(aside, file, rows) for file, rows in sorted(lines.items()))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         result = Fetched(name, data_set.hub, commit, data_set.licence, now, files, left_out)
-        # The manifest first: an interruption from here on leaves a set whose missing files are known.
+        # The manifest first: after an interruption it names the missing files.
         (folder / FETCHED).mkdir(exist_ok=True)
         write_json(folder / FETCHED / f"{name}.json", asdict(result))
         for stale in before.files if before is not None else ():
@@ -140,7 +140,7 @@ def manifest(name: str, folder: Path) -> Fetched | None:
 
 
 def origin_of(name: str, hub: str | None, folder: str | None) -> str:
-    """Describe in a line where the rows of a public set are from; ``folder`` is `task.data_dir`."""
+    """Return a line on the origin of a public set's rows; ``folder`` is `task.data_dir`."""
     if folder is None:
         return f"{name}: from the hub ({hub})."
     if (fetched := manifest(name, Path(folder))) is None:

@@ -1,4 +1,4 @@
-"""Read rows of data files with their place: JSON lines, a JSON list, CSV and parquet.
+"""Read rows of data files with their locations: JSON lines, a JSON list, CSV and parquet.
 
 JSON and CSV need no library, and parquet is read without the copy that `datasets` makes of it.
 """
@@ -29,12 +29,12 @@ _LONGEST_CELL = 2**31 - 1
 
 
 class BadRow(ValueError):
-    """Describe the fault of a row, to be written behind its place."""
+    """An invalid row; the message follows its location."""
 
 
 @dataclass(frozen=True)
 class RowOrigin:
-    """Name the place of a row.
+    """The location of a row.
 
     Attributes:
         where: for errors: `file:line`, `file, row 3`, or the hub data set and the row's number.
@@ -52,19 +52,19 @@ class RowOrigin:
 
 
 def is_data(path: Path) -> bool:
-    """Tell whether :func:`read_rows` reads files of this name."""
+    """Return whether :func:`read_rows` reads files of this name."""
     return path.name.endswith(ENDINGS)
 
 
 def is_jsonl(path: Path) -> bool:
-    """Tell whether :func:`read_lines` reads files of this name."""
+    """Return whether :func:`read_lines` reads files of this name."""
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
-    """Yield each row of a data file: its value or a BadRow, and its place.
+    """Yield each row of a data file: its value or a BadRow, and its location.
 
-    Rows without lines of their own (JSON lists, parquet) are counted from 1. The cells of a CSV file
+    Rows of JSON lists and parquet are counted from 1. The cells of a CSV file
     are text. Raises UserError for a file that cannot be read, or whose columns have equal names.
     """
     ending = next(ending for ending in ENDINGS if path.name.endswith(ending))
@@ -87,7 +87,7 @@ def file_rows(path: Path) -> int:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file.
+    """Yield number and bytes of every non-blank line of a ``.jsonl`` or ``.jsonl.gz`` file.
 
     A byte order mark is left out. Raises UserError when the file cannot be read.
     """
@@ -106,8 +106,7 @@ def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None =
     """Parse a line as JSON; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
 
     Raises:
-        BadRow: it is no UTF-8 or no JSON (NaN and Infinity are none), holds a number that no float holds (1e400), or
-            its brackets are nested deeper than the reader goes.
+        BadRow: not UTF-8, not JSON (NaN and Infinity included), a number beyond float (1e400), or nested too deeply.
     """
     text = _decoded(line)
     try:
@@ -122,7 +121,7 @@ def text_problem(value: Any) -> str | None:
         json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
-        return f"{half} is half of a surrogate pair, which no text has; take it out, or write the whole character"
+        return f"{half} is half of a surrogate pair, which is not valid text; remove it, or write the whole character"
     except RecursionError:
         return "lists or objects nested too deeply"
     return None
@@ -171,7 +170,7 @@ def _json(path: Path) -> list[Any]:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield each row with the line that it begins on; blank lines are none."""
+    """Yield each row with its first line; blank lines are skipped."""
     csv.field_size_limit(_LONGEST_CELL)
     begins = 1
     try:

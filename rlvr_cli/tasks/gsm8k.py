@@ -61,12 +61,12 @@ class GSM8K(AnswerTask):
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """A word problem from ``question`` and ``answer``.
+    """Return the word problem of ``question`` and ``answer``.
 
     ``answer`` is a number, text that spells one, or a solution that ends in ``#### number`` (as the hub's rows).
 
     Raises:
-        UserError: a field is missing or of another kind, or the answer is no number; says ``where`` and which.
+        UserError: a field is missing or of another type, or the answer is not a number; names ``where`` and the field.
     """
     question = question_of(fields, where)
     text = answer_text(fields.get("answer"))
@@ -80,7 +80,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     return make_problem({"solution": solution.strip(), **fields} if mark else fields, question, gold)
 
 
-# Numbers: what is read and what is refused, docs/tasks/gsm8k.md
+# Numbers that are read and refused: docs/tasks/gsm8k.md
 
 _MORE_WORDS = (
     r"doz|mio|mrd|kk|dz|zeroe?s|neg|doubles|thrice|triples|quadruple[ds]?|(?:square|cube) ?roots?"
@@ -89,7 +89,7 @@ _MORE_WORDS = (
 )
 _WORDS = re.compile(
     rf"(?<![A-Za-z])(?:{CHANGING_WORDS}|{_MORE_WORDS})(?![A-Za-z])"
-    # These change a number only on one side of it.
+    # These change a number only before or after it.
     r"|\d\s*(?:score|gross|grand|point|square\.?\Z)(?![A-Za-z])|\d\D*?\bremainder"
     r"|\d\s*(?:roots?|radical|power|exponent|prime|inver(?:se|ted)|opposite|reciprocal|negated|base|binary|octal|hex\w*)\.?\Z"
     r"|(?<![A-Za-z])(?:square|cube|root|power|opposite|reciprocal|inverse|(?:sin|cos|tan|ln|log)[a-z]?)\s*="
@@ -107,12 +107,12 @@ _LETTERS = re.compile(
     r"|(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|Rs\.?)\s?[\d.,]+\s?(?:mm?|[ghslL])(?![A-Za-z])"
     r"|\d\s?mm?\s?(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|dollars|euros|pounds)"
 )
-# A verb behind the number: the next word is not a unit.
+# A verb after the number: the next word is not a unit.
 _VERB = re.compile(r"\d\.?\s?(?:is|was|are|were|be|would|should|could|might|may|can|will|has|had)(?![A-Za-z])", re.I)
 
 
 def _has_odd_sign(text: str) -> bool:
-    """Tell whether ``text`` has a sign that is neither ASCII, nor a Latin letter, a currency or a quotation mark."""
+    """Return whether ``text`` has a sign that is neither ASCII nor a Latin letter, a currency or a quotation mark."""
     return any(
         not character.isascii()
         and unicodedata.category(character) not in ("Sc", "Pi", "Pf")
@@ -121,7 +121,7 @@ def _has_odd_sign(text: str) -> bool:
     )
 
 
-# Characters. A longer text is no answer to a word problem.
+# Characters of an answer.
 MAX_LENGTH = 300
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
@@ -153,11 +153,11 @@ _NEGATED_NAME = re.compile(r"(?:^|\s)-\s?[A-Za-z]\w*\s?=\s?\Z")
 
 
 def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
-    """The number of an answer, or None when there is not exactly one.
+    """Return the number of an answer; None unless there is exactly one.
 
     Strict: the whole text is a number, with a sign, a currency before it and a unit of up to four words after it.
     Paper: besides, a sentence that holds a single number. Units and per cent signs are not converted: ``60%`` is 60.
-    Nothing is computed, raises for no string, and takes time linear in the text.
+    Linear time, no exception for any string; nothing is computed.
     """
     if len(text) > MAX_LENGTH:
         return None
@@ -213,7 +213,6 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _single(text: str) -> Fraction | None:
-    """The only number of a sentence."""
     if _has_odd_sign(text):
         return None
     literals = list(_LITERAL.finditer(text))

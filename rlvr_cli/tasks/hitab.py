@@ -1,4 +1,4 @@
-"""The HiTab task: questions on hierarchical tables, which part of a response is its answer, when two are equal.
+"""The HiTab task: questions on hierarchical tables, extraction of answers and their comparison.
 
 Source of the `paper` rule: HiTab's own scorer (Cheng et al. 2022, `qa/table/utils.py` and `qa/datadump/utils.py`). It
 compares numbers to within 1e-5 and texts after WikiTableQuestions' normalisation. The answer is the last ``<answer>``
@@ -30,7 +30,7 @@ from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Rule, Verdic
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.numbers import normalise
 
-# ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's own: table, question, the form of the
+# ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's: table, question, the form of the
 # answer, and the data's conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
 _INTRODUCTION = (
     "Answer a question about a table. Column and row headers are written as paths from the outermost to the innermost "
@@ -48,14 +48,14 @@ _FORMS = {
 
 REASONS = ("correct", "wrong", "no_answer", "several_answers", "too_long")
 
-# A longer answer is no answer: no cell or header of a table is.
+# Characters; no cell or header of a table is longer.
 MAX_ANSWER = 10_000
 
 _OPEN, _CLOSE = "<answer>", "</answer>"
 _LABEL = re.compile(r"\s*(?:the )?(?:final )?answer(?: is)?\s*:", re.IGNORECASE)
 _HARD_SEPARATOR = re.compile(r"[;|\n]")
 _SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re.compile(r","))
-# Possessive: where it fails, nothing is tried again, so that no text takes more than linear time.
+# Possessive quantifiers: no backtracking, so linear time for any text.
 _ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
 _BOXED = re.compile(r"\\boxed(?=\{)")
 _BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
@@ -68,10 +68,10 @@ _QUOTES = str.maketrans("\u2018\u2019\u00b4`\u201c\u201d", "''''\"\"")
 
 @dataclass(frozen=True)
 class Conventions:
-    """Compare two answers by these.
+    """Conventions for comparing answers.
 
-    ``tolerance``: numbers are equal when they differ by at most this. ``percent``: what 69.1% is, 69.1 (as_written),
-    0.691 (ratio) or whichever fits (either). ``sign``: either = magnitudes are compared.
+    ``tolerance``: largest difference of equal numbers. ``percent``: 69.1% is 69.1 (as_written), 0.691 (ratio) or any of
+    the two (either). ``sign``: either = compare magnitudes.
     """
 
     tolerance: Fraction = Fraction(1, 100_000)
@@ -117,14 +117,13 @@ class HiTab(Task):
 
     @property
     def conventions(self) -> Conventions:
-        """Return when two numbers are equal."""
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
     def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
-        """Read the problem of a row, whose table stands in it or in a file next to it."""
+        """Read the problem of a row, whose table is in it or in a file next to it."""
         fields = dict(record)
         if self.corrected:
-            # One public row has its corrected answer in the question's field; such a row stays as it was.
+            # One public row has its corrected answer in the question's field; it is left uncorrected.
             for key, kind in (("question", str), ("answer", list)):
                 if isinstance(record.get(f"{key}_checked"), kind):
                     fields[key] = record[f"{key}_checked"]
@@ -149,7 +148,7 @@ class HiTab(Task):
         return str(problem.data["table"])
 
     def problem_wording(self, problem: Problem) -> str:
-        """Name the table too: many tables have the same questions."""
+        """Return question and table: many tables have the same questions."""
         return f"{problem.data['table']}\n{problem.question}"
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -170,7 +169,7 @@ class HiTab(Task):
 
 
 def _tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Read the rendered tables by id, of the folder's file of tables if it has one; and what is wrong with them."""
+    """Read the folder's rendered tables by id, if any, and the problems with them."""
     path = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     return _read_tables(path, path.stat().st_mtime_ns) if path is not None else ({}, ())
 
@@ -230,7 +229,7 @@ def _verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
 
 
 def _answer(response: str) -> tuple[str | None, str]:
-    """Return the last answer of either form; a block that holds a box is that box."""
+    """Return the last answer of either form; a block with a box is that box."""
     text = response.rpartition("</think>")[2]
     end = text.rfind(_CLOSE)
     start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
@@ -243,7 +242,7 @@ def _answer(response: str) -> tuple[str | None, str]:
 
 
 def _only_answer(response: str) -> tuple[str | None, str]:
-    """Return the only answer there is: a block, a box, or a block that holds nothing but a box."""
+    """Return the only answer: a block, a box, or a block that has only a box."""
     text = response.rpartition("</think>")[2]
     tags = [(tag[2].lower(), bool(tag[1])) for tag in TAG.finditer(text)]
     if ("think", False) in tags:
@@ -322,14 +321,14 @@ def _printed_items(text: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Value:
-    """Hold an answer: its normalised text and, where it spells a number, that number without its percent sign."""
+    """An answer: normalised text and, if it spells a number, that number without its percent sign."""
 
     text: str
     number: Fraction | None = None
     percent: bool = False
 
     def canonical(self) -> str:
-        """Return one spelling for all that are written differently and read the same."""
+        """The canonical spelling of equal answers."""
         if self.number is None:
             return self.text
         # A decimal of up to 10 places, without trailing zeros.
@@ -339,7 +338,7 @@ class Value:
 
 
 def read_value(written: str | int | float, rule: Rule) -> Value:
-    """Read an answer, either of the data (where numbers may be JSON numbers) or of a response. Linear; never raises."""
+    """Read an answer of the data (text or a JSON number) or of a response. Linear; never raises."""
     if not isinstance(written, str):
         return Value(str(written), Fraction(str(written)))
     text = _clean(written)
@@ -350,7 +349,7 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
 
 
 def equal(gold: Value, answer: Value, conventions: Conventions) -> bool:
-    """Tell whether the answer is the gold value: numbers within the tolerance, texts letter by letter."""
+    """Return whether the answer equals the gold value: numbers within the tolerance, texts exactly."""
     if gold.number is None or answer.number is None:
         return gold.number is None and answer.number is None and gold.text == answer.text
     return any(
@@ -361,7 +360,7 @@ def equal(gold: Value, answer: Value, conventions: Conventions) -> bool:
 
 
 def same_multiset(gold: Sequence[Value], answers: Sequence[Value], conventions: Conventions) -> bool:
-    """Tell whether the answers can be paired off with the gold values, in any order."""
+    """Return whether the answers match the gold values in some order."""
     if len(gold) != len(answers):
         return False
     if len(gold) == 1:
@@ -374,7 +373,7 @@ def same_multiset(gold: Sequence[Value], answers: Sequence[Value], conventions: 
 
 
 def _clean(text: str) -> str:
-    """Drop the marks that only lay a text out: LaTeX and Markdown wrappers, odd spaces, Unicode signs."""
+    """Remove markup and normalise signs: LaTeX and Markdown wrappers, odd spaces, Unicode signs."""
     text = normalise(text).strip()
     for escaped, plain in (("\\%", "%"), ("\\$", "$"), ("\\&", "&"), ("\\!", ""), ("\\,", " "), ("\\ ", " ")):
         text = text.replace(escaped, plain)
@@ -398,7 +397,7 @@ def _plain_text(text: str, rule: Rule) -> str:
 
 
 def _without_note(text: str) -> str:
-    """Drop one citation, footnote mark or parenthesis at the end, unless it is all there is."""
+    """Drop one citation, footnote mark or parenthesis at the end, unless it is the whole text."""
     if text.endswith(")"):
         start = text.rfind(" (")
         return text[:start] if start > 0 and ")" not in text[start:-1] else text

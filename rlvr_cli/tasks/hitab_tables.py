@@ -1,7 +1,7 @@
-"""HiTab's rows and hierarchical tables: a table becomes Markdown with plain headers, a row a problem.
+"""Read HiTab's rows, and render its hierarchical tables as Markdown with plain headers.
 
-Every column and every row is named by the path of its header's levels. A merged cell has its text in its first cell
-and "" in the others, so levels are read off positions. Everything is linear in the cells and what is written.
+Columns and rows are named by the path of their header levels. A merged cell has its text in its first cell and "" in
+the others, so levels follow from positions. All is linear in the size of input and output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEPARATOR = " / "
 
 _MAX_CELLS = 200_000
 _MAX_UNIT = 60
-# A longer whole number has no decimal text.
+# Larger whole numbers are not written as decimals.
 _MAX_NUMBER = 10**100
 _NUMBER = re.compile(r"[-+(<>~$\u2212]*\s*\d[\d,. ]*[%)*]*")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:[-/]\d{2,4})?")
@@ -30,13 +30,13 @@ _UNIT = re.compile(
     r"%|\$|number|percent|percentage|ratio|rate|dollars|hours|minutes|years|persons|millions?|billions?|thousands?"
     r"|kilograms?|tonnes|index|coefficient|odds|per\b"
 )
-# The public tables write an empty cell in either way.
+# Both spellings of an empty cell in the public tables.
 _NOTHING = ("", "none")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Count the first rows that hold column headers, and the first columns that hold row headers."""
+    """The numbers of header rows and header columns."""
 
     header_rows: int
     header_columns: int
@@ -49,7 +49,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
         fields: ``answer`` (a list of numbers and texts, or one of them) and, each optional here, ``question``,
             ``table`` (rendered text, a matrix of cells, or an object with ``texts`` and optionally ``title``,
             ``header_rows``, ``header_columns``), ``id``, ``aggregation``.
-        where: what errors name: a file and line.
+        where: the location for errors: a file and line.
     Raises:
         UserError: a field is missing or malformed; the message names ``where`` and the field.
     """
@@ -80,7 +80,7 @@ def _is_value(item: Any) -> bool:
 
 
 def rendered(table: Any, where: str) -> str:
-    """Render a table of any of the accepted forms as the prompt shows it. Raises UserError for anything else."""
+    """Render a table of any accepted form for the prompt. Raises UserError for anything else."""
     if table is None or isinstance(table, str):
         return table or ""
     if isinstance(table, list):
@@ -124,7 +124,7 @@ def _layout(table: dict[str, Any], texts: list[list[str]], where: str) -> Layout
 
 
 def infer_layout(texts: Sequence[Sequence[str]]) -> Layout:
-    """Infer the header's extent from the cells.
+    """Infer the extent of the headers from the cells.
 
     Rows: the first; the second if the first has merged cells and one of the two has no name for the row headers; those
     below it with an empty first cell and no number but years. Columns: the first, and those right of one with empty
@@ -165,7 +165,7 @@ def column_paths(texts: Sequence[Sequence[str]], layout: Layout) -> list[str]:
     An empty cell belongs to the text on its left if both have the same header above; in a row of units, always.
     """
     levels: list[list[str]] = [[] for _ in texts[0]]
-    # The first column of the merged header cell that each column is under, at the level above.
+    # For each column, the first column of its merged header cell at the level above.
     above = [0] * len(levels)
     for row in texts[: layout.header_rows]:
         filled = [cell for cell in row[layout.header_columns :] if cell.strip()]
@@ -187,8 +187,8 @@ def column_paths(texts: Sequence[Sequence[str]], layout: Layout) -> list[str]:
 def body_rows(texts: Sequence[Sequence[str]], layout: Layout) -> list[list[str]]:
     """Return each row below the header as [path of its row header, cells ...].
 
-    A row with a name and no data (or only a unit) heads the rows below it. ``n`` such rows in a run replace the ``n``
-    innermost headings, since tables lost their indentation; one that nothing follows is an ordinary row.
+    A row with a name and no data (or only a unit) is a heading. ``n`` consecutive headings replace the ``n`` innermost
+    ones, since tables lost their indentation; a heading without rows below it is an ordinary row.
     """
     count = layout.header_columns
     levels = [""] * count
@@ -216,7 +216,7 @@ def body_rows(texts: Sequence[Sequence[str]], layout: Layout) -> list[list[str]]
 def _is_header(texts: Sequence[Sequence[str]], index: int) -> bool:
     row, above = texts[index], texts[index - 1]
     filled = [cell.strip() for cell in row[1:] if cell.strip()]
-    gaps = any(not right.strip() and left.strip() for left, right in itertools.pairwise(above[1:]))
+    gaps = any(not second.strip() and first.strip() for first, second in itertools.pairwise(above[1:]))
     if not filled:
         return False
     unnamed = row[0].strip() in _NOTHING
@@ -226,7 +226,7 @@ def _is_header(texts: Sequence[Sequence[str]], index: int) -> bool:
 
 
 def _section_label(row: Sequence[str], header_columns: int) -> str:
-    """Return the heading that a row is, with its unit if it has one; "" for a row of data."""
+    """Return the heading of a row, with its unit if any; "" for a row of data."""
     filled = [cell.strip() for cell in row if cell.strip()]
     if len(row) < 3 or len(row) == header_columns or not filled or _NUMBER.fullmatch(filled[0]):
         return ""
@@ -241,5 +241,5 @@ def _is_unit(text: str) -> bool:
 
 
 def _path(levels: Sequence[str]) -> str:
-    """Join the levels in order, without empty ones and without one that repeats the level above."""
+    """Join the levels in order, without empty and repeated ones."""
     return SEPARATOR.join(name for name, _ in itertools.groupby(filter(None, levels)))

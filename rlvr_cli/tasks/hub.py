@@ -16,18 +16,18 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.files import ENDINGS, LISTED, RowOrigin, read_rows
 
 _HUB_ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?::(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?")
-# Columns that make repeated rows equal; others may number the copies.
+# Columns that identify repeated rows; other columns may number the copies.
 _SAME = ("prompt", "problem", "question", "answer", "reward_model")
 
 
 @dataclass(frozen=True)
 class HubTable:
-    """Name one table of a hub data set.
+    """A table of a hub data set.
 
     Attributes:
-        split: as the hub calls it, or the name of a file. config: None = the default configuration.
-        ids: the start of its rows' ids, which no other table has; "" = the data set's name.
-        most: the first so many rows; None = all.
+        split: the hub's name of it, or a file. config: None = the default configuration.
+        ids: the unique prefix of its rows' ids; "" = the data set's name.
+        most: the number of first rows to read; None = all.
     """
 
     split: str
@@ -37,12 +37,12 @@ class HubTable:
 
 
 def looks_like_hub_id(data: str) -> bool:
-    """Tell whether ``data`` has the form owner/name, owner/name:configuration or owner/name@revision."""
+    """Return whether ``data`` has the form owner/name, owner/name:configuration or owner/name@revision."""
     return _HUB_ID.fullmatch(data) is not None and not data.endswith((*ENDINGS, ".gz"))
 
 
-def parts_of(data: str) -> tuple[str, str | None, str | None]:
-    """Split ``data`` into hub id, configuration and revision; None for the last two where they are left out."""
+def split_hub_id(data: str) -> tuple[str, str | None, str | None]:
+    """Split ``data`` into hub id, configuration and revision (None if absent)."""
     match = _HUB_ID.fullmatch(data)
     assert match is not None, data
     return match["id"], match["config"], match["revision"]
@@ -51,10 +51,10 @@ def parts_of(data: str) -> tuple[str, str | None, str | None]:
 def hub_rows(
     hub_id: str, tables: Sequence[HubTable], revision: str | None, *, repeated: bool, elsewhere: str
 ) -> Iterator[Iterator[tuple[Any, RowOrigin]]]:
-    """Yield the rows of each table with their places.
+    """Yield the rows of each table with their locations.
 
     Args:
-        repeated: equal rows come once.
+        repeated: drop duplicate rows.
         elsewhere: another source of such problems, for the error.
     Raises:
         UserError: a table cannot be loaded.
@@ -82,7 +82,7 @@ def revision_of(hub_id: str, revision: str | None) -> str:
 
 @lru_cache(maxsize=8)
 def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
-    """Return the splits of a hub data set, by its names. Raises UserError when they cannot be had."""
+    """Return the names of a hub data set's splits. Raises UserError when they cannot be loaded."""
     from datasets import get_dataset_split_names
 
     with _loading(hub_id, "the names of its splits"):
@@ -104,7 +104,7 @@ def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any
 
 
 def _once(table: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the first of each of the equal rows of a `datasets.Dataset`, with its number."""
+    """Yield the distinct rows of a `datasets.Dataset`, with their numbers."""
     columns = [name for name in _SAME if name in table.column_names]
     for number in table.select_columns(columns).to_pandas().astype(str).drop_duplicates().index:
         yield int(number), table[int(number)]
@@ -112,7 +112,7 @@ def _once(table: Any) -> Iterator[tuple[int, Any]]:
 
 @contextmanager
 def _loading(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
-    """Raise UserError for a missing data set, a wrong layout and no network, whose errors have no common class."""
+    """Turn the errors of a missing data set, a wrong layout and no network, which share no class, into UserError."""
     from datasets.exceptions import DatasetsError
 
     try:
@@ -122,6 +122,6 @@ def _loading(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
         offline = next((key for key in switches if os.environ.get(key, "").upper() in ("1", "ON", "YES", "TRUE")), None)
         advice = "Check the id and the network"
         if offline:
-            advice = f"{offline} is set, so only what was loaded before can be had: unset it"
+            advice = f"{offline} is set, so only cached data sets can be loaded: unset it"
         message = f"cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a local file"
         raise UserError(f"task.data={hub_id!r}: {message} ({LISTED}) or a folder of them.{elsewhere}") from error

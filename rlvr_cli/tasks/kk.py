@@ -44,12 +44,12 @@ from rlvr_cli.tasks.kk_rules import (
     read_roles,
     roles_verdict,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, made_here
-from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, generated_set
+from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
 from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
 _MAX_STATEMENTS_TEXT = 20_000
-# Draws in a row that bring nothing new before a pool counts as used up.
+# Consecutive draws without a new problem after which a pool counts as exhausted.
 _PATIENCE = 400
 _PEOPLE = re.compile(r"(\d)ppl\.")
 
@@ -89,13 +89,13 @@ class KnightsAndKnaves(SharedOut):
             size=500,
             keys={"people": dict.fromkeys(range(3, 8), 1 / 5)},
         ),
-        "kk-gen": made_here("Knights & Knaves, generated here."),
+        "kk-gen": generated_set("Knights & Knaves, generated here."),
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("people", "compound", "depth")
     shares_key: ClassVar = "people"
     size_of: ClassVar = "names"
-    whole: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
+    every_row: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
     json_columns: ClassVar = ("names", "solution", "statements")
     templateless: ClassVar = {"style": ("compact",)}
 
@@ -125,7 +125,7 @@ class KnightsAndKnaves(SharedOut):
     )
 
     def for_model(self, style: str) -> Self:
-        """Settle the style; the compact one, of the lab's model, has letters for few people."""
+        """Resolve the style; the lab's compact one has letters for five people."""
         chosen = self.style if self.style != "auto" else style
         if chosen == "compact" and max(self.people) > compact.MAX_PEOPLE:
             raise UserError(
@@ -143,17 +143,15 @@ class KnightsAndKnaves(SharedOut):
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
     def with_rule(self, rule: str) -> tuple[str, str]:
-        """Return the key of a rule; the Logic-RL paper's score stands for `paper`."""
+        """Return the key and value of a rule; `paper` is the Logic-RL paper's score."""
         return "reward", "logic_rl" if rule == "paper" else rule
 
     @property
     def prompt_tokens(self) -> int:
-        """Return the limit of AR-Lopti's scripts; the lab's words are few."""
         return 24 if self.style == "compact" else 400
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """Return everything wrong and everything right; the coin's two faces for the control."""
         if self.reward == "zero_one":
             return 0.0, 1.0
         if self.reward == "random":
@@ -162,7 +160,7 @@ class KnightsAndKnaves(SharedOut):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """Return the lowest and the highest reward of the format; 0 and 1, and the coin, pay for none."""
+        """The range of the component `format`; None for rewards without one."""
         return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -175,14 +173,14 @@ class KnightsAndKnaves(SharedOut):
         return compact.prompt(puzzle_of(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Work the puzzle's statements out, as responses in the style of the prompts.
+        """Derive worked solutions from the statements, in the style of the prompts.
 
         Raises UserError for a loaded puzzle without statements.
         """
         if problem.data["statements"] is None:
             raise UserError(
                 f"task.data: problem {problem.id} has no `statements`, so it cannot be worked out. Add them to its "
-                "row, or give worked solutions of your own (method.data)."
+                "row, or give your worked solutions (method.data)."
             )
         rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
         solutions = compact.solutions if self.style == "compact" else kk_solutions.solutions
@@ -215,7 +213,7 @@ class KnightsAndKnaves(SharedOut):
         return split_of(problem.question) == "dev"
 
     def file_split(self, path: Path) -> str | None:
-        """Skip a file that names another number of people (`3ppl.test.jsonl`)."""
+        """Return the split of a file; skip one for another number of people (`3ppl.test.jsonl`)."""
         number = _PEOPLE.match(path.name)
         return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
 
@@ -223,7 +221,7 @@ class KnightsAndKnaves(SharedOut):
         return f"kk/{len(problem.data['names'])}ppl.{split}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the tables: a configuration for each split, and in it a split for each number of people."""
+        """Return the tables: a configuration for each split, with one split for each number of people."""
         config = "test" if split == "test" else "train"
         return [HubTable(f"{number}ppl", config, f"{number}ppl-{config}") for number in sorted(self.people)]
 
@@ -254,14 +252,14 @@ def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | 
         return f"{leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
     with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{question}\n"}]
     user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}\n"}]
-    return begun(chat_prompt(tokenizer, with_system, user_only, options=options), ASSISTANT_PREFIX)
+    return prefill_think(chat_prompt(tokenizer, with_system, user_only, options=options), ASSISTANT_PREFIX)
 
 
 class Source:
-    """Draw distinct problems of one split and one number of people in a fixed order.
+    """A pool of distinct problems of one split and number of people, drawn in a fixed order.
 
-    Held-out problems have distinct statements, and a structure recurs only when no unused one turns up any more;
-    training problems are drawn as they come and differ in names or statements.
+    Held-out problems have distinct statements, and structures repeat only once unused ones are exhausted; training
+    problems differ in names or statements.
     """
 
     def __init__(self, people: int, split: Split, seed: int, *, compound: float, depth: int) -> None:
@@ -273,7 +271,7 @@ class Source:
         self.level = 0
 
     def fill(self, count: int) -> bool:
-        """Draw until there are ``count`` problems; False when the pool is used up before that."""
+        """Draw until there are ``count`` problems; return False if the pool is exhausted before."""
         idle = 0
         while len(self.problems) < count:
             idle = 0 if self._draw() else idle + 1
@@ -347,7 +345,7 @@ def _problem(
 ) -> Problem:
     if statements is not None and structure is None:
         structure = structure_key(statements)
-    # Lists in place of tuples, as a row of a file has them.
+    # Lists, not tuples, as in a file's row.
     data: dict[str, Any] = {
         "names": list(names),
         "solution": list(solution),

@@ -5,7 +5,7 @@
 
 People are the letters A to E in speaking order; `BK` says that B is a knight, `CN` that C is a knave. The reasoning
 guesses a whole assignment (`NKK`), checks the speakers in turn (`A: CN f BN f` = both parts of A's claim are false
-under the guess), writes `no` and guesses again at the first contradiction, and answers when nobody is left.
+under the guess), writes `no` and guesses again at the first contradiction, and answers once every claim holds.
 """
 
 from __future__ import annotations
@@ -96,18 +96,18 @@ def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bo
         return next(values)
     if kind == "not":
         return not _evaluate(statement[1], values, misread)
-    left, right = (_evaluate(operand, values, misread) for operand in statement[1:])
+    lhs, rhs = (_evaluate(operand, values, misread) for operand in statement[1:])
     if kind == "and" or (kind == "->" and misread):
-        return left and right
-    return {"or": left or right, "->": not left or right, "<=>": left == right}[kind]
+        return lhs and rhs
+    return {"or": lhs or rhs, "->": not lhs or rhs, "<=>": lhs == rhs}[kind]
 
 
 def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
     """Return the guess after a contradicted one, when `last` is the last person that the check involved.
 
-    Guesses are counted like binary numbers with K for 0 and N for 1, from the last person involved to the left, and
-    from all N back to all K; everybody after that person becomes K again. So no assignment that could still be right is
-    skipped, and each comes up again should a wrong step have passed it over.
+    Guesses count like binary numbers with K for 0 and N for 1, from the last person involved to the left, and wrap from
+    all N to all K; everybody after that person is reset to K. So no assignment that may still be right is skipped, and
+    each recurs should a wrong step have passed it over.
     """
     roles = [*guess[: last + 1], *([True] * (len(guess) - last - 1))]
     person = last
@@ -134,7 +134,7 @@ def _answer(roles: Sequence[bool]) -> list[str]:
 def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
     """Write a worked response: guesses, checks, answer. Clean traces end in the right answer.
 
-    The first guess is `first`, or random; after a contradiction comes the guess that `next_guess` gives.
+    The first guess is `first`, or random; after a contradiction follows `next_guess`.
     """
     people = range(len(puzzle.statements))
     guess = first or tuple(rng.random() < 0.5 for _ in people)
@@ -170,7 +170,7 @@ def parse_answer(response: str) -> tuple[bool, ...] | None:
 
 
 def format_ok(response: str) -> bool:
-    """Tell whether `</think>`, `<answer>` and `</answer>` stand once each in this order, and `<think>` not again."""
+    """Return whether `</think>`, `<answer>` and `</answer>` occur once each in this order, and `<think>` not again."""
     if "<think>" in response or any(response.count(tag) != 1 for tag in _TAGS):
         return False
     return response.index(_TAGS[0]) < response.index(_TAGS[1]) < response.index(_TAGS[2])

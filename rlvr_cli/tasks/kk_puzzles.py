@@ -32,7 +32,7 @@ NAMES = tuple(_ALL_NAMES.split())
 
 @dataclass(frozen=True)
 class KKPuzzle:
-    """Hold a puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
+    """A puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
 
     names: tuple[str, ...]
     statements: tuple[Statement, ...]
@@ -40,7 +40,7 @@ class KKPuzzle:
 
 
 def holds(statement: Statement, roles: Sequence[bool]) -> bool:
-    """Tell whether `statement` is true when person `i` is a knight exactly if `roles[i]`."""
+    """Return whether `statement` is true under `roles` (True = knight)."""
     return bool(_truth(statement, roles, 1))
 
 
@@ -57,15 +57,15 @@ def _truth(statement: Statement, knights: Sequence[int], every: int) -> int:
         return every ^ knights[statement[1]]
     if kind == "not":
         return every ^ _truth(statement[1], knights, every)
-    left, right = (_truth(operand, knights, every) for operand in statement[1:])
+    lhs, rhs = (_truth(operand, knights, every) for operand in statement[1:])
     if kind == "and":
-        return left & right
+        return lhs & rhs
     if kind == "or":
-        return left | right
+        return lhs | rhs
     if kind == "->":
-        return every ^ left | right
+        return every ^ lhs | rhs
     if kind == "<=>":
-        return every ^ left ^ right
+        return every ^ lhs ^ rhs
     raise ValueError(f"unknown statement kind {kind!r}; known: telling-truth, lying, not, and, or, ->, <=>")
 
 
@@ -97,7 +97,7 @@ def solve(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
 def _literal(rng: random.Random, people: int, speaker: int) -> Statement:
     while True:
         kind, person = rng.choice(LITERALS), rng.randrange(people)
-        if (kind, person) != ("lying", speaker):  # "I am a knave" can be said by nobody
+        if (kind, person) != ("lying", speaker):  # "I am a knave" is a paradox
             return (kind, person)
 
 
@@ -108,14 +108,14 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
         return ("not", literal) if rng.random() < 1 / 3 else literal
     kind = rng.choice(BINARY)
     while True:
-        left, right = (
+        lhs, rhs = (
             _literal(rng, people, speaker)
             if depth == 1
             else random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth - 1)
             for _ in range(2)
         )
-        if left != right:
-            return (kind, left, right)
+        if lhs != rhs:
+            return (kind, lhs, rhs)
 
 
 def generate_puzzle(
@@ -164,7 +164,7 @@ def _views(
     for speaker, statement in enumerate(statements):
         labels = [f"{colour} " for colour in colours]
         labels[speaker] = f"{colours[speaker]}s "
-        # Who is not mentioned shows no mark.
+        # People who are not mentioned get no mark.
         row = [_encode(statement, labels)] * len(statements)
         for person in mentioned[speaker]:
             unmarked, labels[person] = labels[person], f"{labels[person][:-1]}* "
@@ -175,7 +175,7 @@ def _views(
 
 
 def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
-    """Refine colours: people who differ by what they say, or by who says what of them, get different ones.
+    """Refine colours: people with different statements by or about them get different colours.
 
     New colours keep the order of the old ones, so the result does not depend on how people are numbered.
     """
@@ -193,7 +193,7 @@ def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
         ]
         rank = {signature: number for number, signature in enumerate(sorted(set(signatures)))}
         refined = [rank[signature] for signature in signatures]
-        # Where everybody differs, another round would change nothing.
+        # Stable: every colour is unique, or none was split.
         if len(rank) in (len(set(colours)), len(people)):
             return refined
         colours = refined
@@ -224,7 +224,7 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
             numbers = list(people)
             numbers[person], numbers[other] = other, person
             swaps.append(_relabelled(statements, numbers) == identity and colours[person] == colours[other])
-        if any(swaps):  # interchangeable with one already tried: the same form would come out
+        if any(swaps):  # interchangeable with an earlier person: the same form
             continue
         tried.append(person)
         forms.append(_smallest_form(statements, [2 * c - (p == person) for p, c in zip(people, colours, strict=True)]))
@@ -232,10 +232,10 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
 
 
 def structure_key(statements: Sequence[Statement]) -> str:
-    """Return a canonical text of the statements: equal exactly when renaming (permuting) people makes them the same.
+    """Return a canonical text of the statements, the same for exactly those that differ by a permutation of people.
 
     Operand order of and/or/iff and double negation do not count. Canonical labelling by colour refinement and
-    individualisation; people who can be swapped without any change are tried once.
+    individualisation; interchangeable people are tried once.
     """
     return _smallest_form(statements, [0] * len(statements))
 
@@ -272,18 +272,18 @@ def claim_text(statement: Statement, names: Sequence[str], nested: bool = False)
         if inner[0] in LITERALS:
             return f"{names[inner[1]]} is not a {'knight' if inner[0] == 'telling-truth' else 'knave'}"
         return f"it is not the case that {claim_text(inner, names, nested=True)}"
-    left, right = (claim_text(operand, names, nested=True) for operand in statement[1:])
+    lhs, rhs = (claim_text(operand, names, nested=True) for operand in statement[1:])
     text = {
-        "and": f"{left} and {right}",
-        "or": f"{left} or {right}",
-        "->": f"If {left} then {right}",
-        "<=>": f"{left} if and only if {right}",
+        "and": f"{lhs} and {rhs}",
+        "or": f"{lhs} or {rhs}",
+        "->": f"If {lhs} then {rhs}",
+        "<=>": f"{lhs} if and only if {rhs}",
     }[kind]
     return f"({text})" if nested else text
 
 
 def english(puzzle: KKPuzzle, rng: random.Random) -> str:
-    """Write the puzzle as a question in the words of the public data set; `rng` chooses how statements are reported."""
+    """Write the puzzle in the words of the public data set; `rng` chooses the phrasing of each report."""
     names = puzzle.names
     reports = " ".join(
         rng.choice(_TEMPLATES).format(name=name, claim=claim_text(statement, names))

@@ -1,12 +1,12 @@
-"""The two rules by which Knights & Knaves' answers are read, and the reward of Logic-RL.
+"""The two rules for reading Knights & Knaves' answers, and the reward of Logic-RL.
 
 The reward and `logic_rl`'s reading are computed as the public code does: Logic-RL (Xie et al. 2025) and AR-Lopti (Yang
 et al. 2025, appendix C.1.1 and table 4), `reward_score/kk.py`. The paper's table calls -2 "completely wrong"; in the
 code, and here, -2 means that no answer could be read, and every readable wrong answer scores -1.5.
 
-`strict` reads what a response means, not how it is spelled. Only a closed vocabulary is understood: a text with any
-other word, with a person missing or unknown, or with statements that disagree is refused, since a reader that guesses
-could be talked into a reward. Both take time linear in the text.
+`strict` reads the meaning, not the spelling. It has a closed vocabulary: a text with any other word, with a missing or
+unknown person, or with contradictory statements is refused, since a lenient reader could be exploited for reward. Both
+take time linear in the text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_RIGHT, ANSWER_WRONG, ANSWER_UNREADABLE = 2.0, -1.5, -2.0
 
 REASONS = ("correct", "wrong", "no_answer", "bad_format", "too_long")
 
-# What stands before a response: the judge reads a response as if the chat prompt of Logic-RL preceded it.
+# The prefix with which the judge reads a response, as if Logic-RL's chat prompt preceded it.
 RESPONSE_HEADER = "<|im_start|>assistant\n<think>"
 
 _TAG_ORDER = ("<think>", "</think>", "<answer>", "</answer>")
@@ -36,7 +36,7 @@ _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 _SPELLINGS = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": "->", "\u21d2": "->", "\u2022": "*"})
 _WORD = r"[^\W\d_]+(?:'[^\W\d_]+)?"
 _ARROW = r"[-=]{1,3}+>"
-# A colon where they stand between a name and its role; between two claims they say "implies" or "equals".
+# Between a name and its role these are a colon; between two claims they mean "implies" or "equals".
 _JOIN = re.compile(rf"{_ARROW}|[=>]")
 _HEADING = ("=", ">")
 # A rule or the line below a table's header, and a quotation that holds the whole answer.
@@ -44,20 +44,20 @@ _RULE = re.compile(r"^[^\S\n]*[|:+*_=-](?:[^\S\n]*[|:+*_=-]){2,}[^\S\n]*$", re.M
 _QUOTED = re.compile(r"\s*>[^\n]*(?:\n\s*>[^\n]*)*\s*")
 _QUOTE = re.compile(r"^\s*>", re.MULTILINE)
 _NUMBERING = re.compile(r"\(?\b\d{1,2}[.):]")
-# Eight people fit many times over; a longer block is not an answer.
+# Characters of an answer block; eight people fit many times over.
 _MAX_ANSWER = 10_000
 
 _ROLES = {"knight": True, "knights": True, "knave": False, "knaves": False}
 _NEGATION = re.compile(r"not|isn't|aren't|isnt|arent|cannot")
 _GROUP_WORD = re.compile(r"are|both|all|aren't|arent|knights|knaves")
-# With a negation these leave open who is meant: one of "not both knights" may be a knight.
+# Ambiguous with a negation: one of "not both knights" may be a knight.
 _QUANTIFIER = re.compile(r"both|all|each|every")
-# These speak of people without naming them.
+# These refer to people without naming them.
 _GENERAL = re.compile(r"both|all|each|every|person|people|characters?|inhabitants?")
 _PEOPLE = re.compile(r"person|people|characters?|inhabitants?")
 _AND = ("and", "&", "also")
 _VERB = re.compile(r"is|are|was|be|must")
-# Between a denied role and a role, what makes the second one a claim of its own: `not a knave but a knight`.
+# Words after a denied role that begin a new claim: `not a knave but a knight`.
 _APART = re.compile(r"is|are|was|be|must|but|so|thus|hence|therefore|[-.;:(|*]")
 _NOBODY = re.compile(r"none|nobody")
 _FILLER = re.compile(
@@ -69,14 +69,14 @@ _FILLER = re.compile(
 
 @dataclass(frozen=True)
 class ParsedRoles:
-    """Hold what was read in a response: whether its format holds, and each person's role (True = knight) or None."""
+    """The reading of a response: whether its format holds, and each person's role (True = knight) or None."""
 
     format_ok: bool
     roles: tuple[bool, ...] | None
 
 
 def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
-    """Read what a model wrote after the Logic-RL prompt (which ends with ``<think>``)."""
+    """Read a response to the Logic-RL prompt (which ends with ``<think>``)."""
     text, _ = _response_part(RESPONSE_HEADER + response)
     format_ok = _format_ok(text)
     answer = last_tagged(text) if format_ok else None
@@ -84,7 +84,7 @@ def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
 
 
 def read_compact(response: str, people: int) -> ParsedRoles:
-    """Read what a model wrote after a prompt in compact form."""
+    """Read a response to a prompt in compact form."""
     if not compact.format_ok(response):
         return ParsedRoles(False, None)
     roles = compact.parse_answer(response)
@@ -101,7 +101,7 @@ def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, fl
 
 
 def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
-    """Judge a reading. ``too_long``: the token limit cut the response off before an answer could be read."""
+    """Judge a reading. ``too_long``: the response was cut at the token limit before a readable answer."""
     components = reward_parts(reading, solution)
     readable = reading.format_ok and reading.roles is not None
     correct = components["answer"] == ANSWER_RIGHT
@@ -142,7 +142,7 @@ def _roles_in(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
 
 
 def read_roles(response: str, names: Sequence[str], *, letters: bool = False) -> ParsedRoles:
-    """Read what a model wrote after a prompt that ends with ``<think>``.
+    """Read a response to a prompt that ends with ``<think>``.
 
     Args:
         names: the people, in order. letters: whether a bare word of K and N in their order is an answer too.
@@ -150,7 +150,7 @@ def read_roles(response: str, names: Sequence[str], *, letters: bool = False) ->
     Format: the tags ``</think>``, ``<answer>``, ``</answer>`` in this order and no others, apart from one repeated
     ``<think>`` at the very beginning; letter case and white space inside a tag do not count. Time is linear.
     """
-    # One tag too many is enough to refuse it, however many a model wrote; the first may be left out.
+    # Stop at the first tag too many, whatever their number; the first tag is optional.
     tags = list(islice(TAG.finditer(response), len(_BLOCK) + 2))
     if tags and (tags[0][1], tags[0][2].lower()) == ("", "think") and not response[: tags[0].start()].strip():
         tags = tags[1:]
@@ -220,17 +220,17 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
                 return None
             if negated and quantified and len(subjects) > 1:
                 return None
-            # `all people are knaves`, `Zoey and all are knights`; `not a knave and a knight` may deny both at once.
+            # `all people are knaves`, `Zoey and all are knights`; `not a knave and a knight` may deny both.
             if general or (open_denial and not negated):
                 return None
-            # A second role of the same person, `knaves are all people`, may be said of others.
+            # A second role of the same person, as in `knaves are all people`, may refer to others.
             if affirmed and not negated:
                 return None
             claims += [(subject, _ROLES[token] != negated) for subject in subjects]
             open_denial, affirmed = negated, affirmed or not negated
             negated, described, quantified = False, True, False
         elif _JOIN.fullmatch(token):
-            # Between a name and its role it is a colon; after a claim it says what the claim implies.
+            # Between a name and its role it is a colon; after a claim, an implication.
             if described or (not subjects and token not in _HEADING):
                 return None
         elif _FILLER.fullmatch(token):

@@ -1,4 +1,4 @@
-"""A worked solution of Knights & Knaves in English: what follows from each statement, suppositions, contradictions."""
+"""Worked solutions of Knights & Knaves in English: deductions from each statement, suppositions, contradictions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlvr_cli.tasks.kk_puzzles import KKPuzzle, claim_text, holds, people_in
 
 Roles = dict[int, bool]
 
-# Derivations that may suppose a wrong role, before the last one, which supposes right ones only.
+# Derivations that may suppose wrong roles, before a last one that supposes only right ones.
 _ATTEMPTS = 4
 
 
 def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
     """Yield right responses in the format of Logic-RL, to follow a prompt ending in ``<think>``; the last is short.
 
-    Every sentence of the reasoning is true, or true under what was supposed.
+    Every sentence of the reasoning is true, or true under the suppositions so far.
     """
     answer = "\n".join(
         f"({number}) {_fact(puzzle, person, role)}"
@@ -38,7 +38,7 @@ def _fact(puzzle: KKPuzzle, person: int, knight: bool) -> str:
 
 
 class _Derivation:
-    """Search the roles: exhaust what single statements imply, then suppose a role and go on.
+    """A search for the roles: exhaust the implications of single statements, then suppose a role.
 
     Args:
         may_err: suppose roles at random; False = the true ones.
@@ -58,37 +58,37 @@ class _Derivation:
         facts = listed([_fact(self.puzzle, person, roles[person]) for person in sorted(roles)])
         return " ".join([*self.sentences, f"This agrees with every statement, so {facts}."])
 
-    def _search(self, known: Roles) -> Roles | None:
-        """Return all roles, where those known are right; None after a contradiction."""
-        while self._propagate(known):
-            unknown = [person for person in range(len(self.puzzle.names)) if person not in known]
+    def _search(self, assigned: Roles) -> Roles | None:
+        """Return all roles that extend ``assigned``; None after a contradiction."""
+        while self._propagate(assigned):
+            unknown = [person for person in range(len(self.puzzle.names)) if person not in assigned]
             if not unknown:
-                return known
+                return assigned
             person = unknown[0]
             role = self.rng.random() < 0.5 if self.may_err else self.puzzle.solution[person]
             self.sentences.append(f"Suppose {_fact(self.puzzle, person, role)}.")
-            if (roles := self._search({**known, person: role})) is not None:
+            if (roles := self._search({**assigned, person: role})) is not None:
                 return roles
-            known[person] = not role
+            assigned[person] = not role
             self.sentences.append(f"So {_fact(self.puzzle, person, not role)}.")
         return None
 
-    def _propagate(self, known: Roles) -> bool:
-        """Add to ``known`` all that single statements imply; False when one of them cannot be."""
+    def _propagate(self, assigned: Roles) -> bool:
+        """Add to ``assigned`` the implications of single statements; return False after a contradiction."""
         waiting = list(range(len(self.puzzle.names)))
         while waiting:
             speaker = waiting.pop(0)
-            unknown = [person for person in self.involved[speaker] if person not in known]
-            possible = list(self._possible(speaker, known, unknown))
+            unknown = [person for person in self.involved[speaker] if person not in assigned]
+            possible = list(self._possible(speaker, assigned, unknown))
             if not possible:
-                self._contradiction(speaker, known)
+                self._contradiction(speaker, assigned)
                 return False
             implied = {
                 person: possible[0][person] for person in unknown if len({roles[person] for roles in possible}) == 1
             }
             if implied:
-                self._implication(speaker, known, implied)
-                known |= implied
+                self._implication(speaker, assigned, implied)
+                assigned |= implied
                 waiting = [
                     other
                     for other in range(len(self.puzzle.names))
@@ -96,32 +96,32 @@ class _Derivation:
                 ]
         return True
 
-    def _possible(self, speaker: int, known: Roles, unknown: list[int]) -> Iterator[Roles]:
+    def _possible(self, speaker: int, assigned: Roles, unknown: list[int]) -> Iterator[Roles]:
         """Yield roles of ``unknown`` with which a speaker's statement is true exactly if the speaker is a knight."""
         for values in itertools.product((True, False), repeat=len(unknown)):
             roles = dict(zip(unknown, values, strict=True))
-            everybody = [roles.get(person, known.get(person, True)) for person in range(len(self.puzzle.names))]
+            everybody = [roles.get(person, assigned.get(person, True)) for person in range(len(self.puzzle.names))]
             if holds(self.puzzle.statements[speaker], everybody) == everybody[speaker]:
                 yield roles
 
-    def _implication(self, speaker: int, known: Roles, implied: Roles) -> None:
+    def _implication(self, speaker: int, assigned: Roles, implied: Roles) -> None:
         name, claim = self.puzzle.names[speaker], self.claims[speaker]
         facts = listed([_fact(self.puzzle, person, role) for person, role in implied.items()])
-        if known.get(speaker) and claim == facts:
+        if assigned.get(speaker) and claim == facts:
             self.sentences.append(f"As {name} is a knight, {facts}.")
-        elif speaker in known:
-            truth = "true" if known[speaker] else "false"
-            self.sentences.append(f"As {name} is a {_role(known[speaker])}, it is {truth} that {claim}, so {facts}.")
+        elif speaker in assigned:
+            truth = "true" if assigned[speaker] else "false"
+            self.sentences.append(f"As {name} is a {_role(assigned[speaker])}, it is {truth} that {claim}, so {facts}.")
         elif speaker in implied:
             truth = "true" if implied[speaker] else "false"
             self.sentences.append(f"{name} said that {claim}, which can only be {truth}, so {facts}.")
         else:
             self.sentences.append(f"{name} said that {claim}; be that true or false, {facts}.")
 
-    def _contradiction(self, speaker: int, known: Roles) -> None:
+    def _contradiction(self, speaker: int, assigned: Roles) -> None:
         name, claim = self.puzzle.names[speaker], self.claims[speaker]
-        if speaker in known:
-            truth, role = ("false", "knight") if known[speaker] else ("true", "knave")
+        if speaker in assigned:
+            truth, role = ("false", "knight") if assigned[speaker] else ("true", "knave")
             self.sentences.append(
                 f"But then it is {truth} that {claim}, and {name}, a {role}, said so: a contradiction."
             )

@@ -27,14 +27,14 @@ from rlvr_cli.tasks.math_stories import (
     story_problem,
     with_story,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, generated_set
 from rlvr_cli.tasks.shares import Share, SumToOne
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean
 from rlvr_cli.verify.numbers import exact_number
 
-# The generated problems that the compact styles can write.
+# The generated problems that the compact styles cover.
 STORIES = "math-story-gen"
-# Draws in a row that bring nothing new before the generator counts as used up.
+# Consecutive draws without a new problem after which the generator counts as exhausted.
 _PATIENCE = 100_000
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
 
@@ -119,7 +119,7 @@ class MathTask(AnswerTask):
             {"train": "train/numina_math"},
             "AI-MO/NuminaMath-CoT",
             "Apache-2.0",
-            # Rows that the set of this name leaves out; the hub id has them.
+            # Test rows are loaded only by the hub id.
             hub_splits={"test": "test"},
         ),
         "numina_hard": DataSet(
@@ -128,7 +128,7 @@ class MathTask(AnswerTask):
             None,
             "Apache-2.0",
         ),
-        STORIES: made_here("Word problems of several steps, generated here."),
+        STORIES: generated_set("Word problems of several steps, generated here."),
     }
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)
@@ -151,7 +151,7 @@ class MathTask(AnswerTask):
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Refuse a style that does not go with the reward."""
+        """Yield the conflict of a style with the reward."""
         yield from super().contradictions()
         if self._is_compact and self.reward == "gtpo":
             yield Contradiction(
@@ -161,9 +161,9 @@ class MathTask(AnswerTask):
             )
 
     def for_model(self, style: str) -> Self:
-        """Settle the style: the lab's model reads the compact one, of generated problems.
+        """Resolve the style: the lab's model reads the compact one, for generated problems.
 
-        Loaded rows have it where ``style`` says so: those of public sets have no words for it.
+        Loaded rows get it only where ``style`` sets it: public sets have words that it lacks.
         """
         if self.style != "auto" or style != "compact" or not self.is_generated:
             return self
@@ -186,7 +186,6 @@ class MathTask(AnswerTask):
 
     @property
     def prompt_tokens(self) -> int:
-        """Return a few for the lab's words."""
         return 64 if self._is_compact else super().prompt_tokens
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
@@ -202,7 +201,7 @@ class MathTask(AnswerTask):
         return iter([worked_out if self.style == "compact" else f"{OPENING} {worked_out}"])
 
     def about_data(self) -> str | None:
-        """Say that problems are generated where the user named no others; else as every task."""
+        """Return a line on generated problems if the user named no data, else that of every task."""
         if not self.is_generated:
             return super().about_data()
         return f"{STORIES}: generated word problems. task.data takes a public set or your rows (rlvr tasks sets)."
@@ -214,10 +213,9 @@ class MathTask(AnswerTask):
         return problems
 
     def judging(self) -> Judging:
-        """Compare answers in the pool while other responses are to come, unless a plain comparison is enough.
+        """Compare answers in the pool while further responses arrive, unless a plain comparison is enough.
 
-        Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. Never raises for
-        any string.
+        Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. No string raises.
         """
         return _Judging(self)
 
@@ -234,7 +232,7 @@ class MathTask(AnswerTask):
                 for row, spellings in enumerate(remaining):
                     outcomes = {other: pending.outcome(spellings[0], other) for other in spellings[1:]}
                     votes[row] |= {other: spellings[0] for other, outcome in outcomes.items() if outcome.equal}
-                    # What takes all the time there is, in every comparison, votes as it is spelled.
+                    # Answers whose comparisons time out vote by their spelling.
                     stopped = {other for other, outcome in outcomes.items() if outcome.equal is None}
                     slow = stopped if len(stopped) < len(outcomes) else set()
                     remaining[row] = [other for other in outcomes if not outcomes[other].equal and other not in slow]
@@ -250,9 +248,9 @@ class MathTask(AnswerTask):
         return with_story(rows.problem_from(fields, where), fields, where)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """Return the problem to judge responses to; a row without an answer has one too.
+        """Return the problem of a row, also of one without an answer.
 
-        Such a row is left out of what is trained and evaluated on; a response to it that exists is not scorable.
+        Such a row is excluded from training and evaluation; a stored response to it is not scorable.
         """
         try:
             return self.row_problem(fields, where)
@@ -276,7 +274,7 @@ class MathTask(AnswerTask):
 
 
 class _Judging(Judging):
-    """Judge responses whose answers the shared pool compares."""
+    """Judges responses by comparing answers in the shared pool."""
 
     def __init__(self, task: MathTask) -> None:
         # Imported here: a configuration needs no pool of processes.
@@ -310,7 +308,7 @@ class _Judging(Judging):
         if answer is None:
             return None
         outcome = self._pending.outcome(gold, answer)
-        # As accuracy_reward, which pays 0 where its alarm fires.
+        # As accuracy_reward, which pays 0 on a timeout.
         stopped = self._task.rule == "paper" and outcome.reason in ("timeout", "died")
         return replace(outcome, equal=False) if stopped else outcome
 
@@ -319,9 +317,9 @@ class _Judging(Judging):
 
 
 def canonical(answer: str | None) -> str | None:
-    """Return the recorded spelling of an answer: plain numbers in lowest terms, other answers cleaned.
+    """Return the recorded spelling of an answer: numbers in lowest terms, other answers cleaned.
 
-    Spaces stay: without its own `1 1/2` would be `11/2`.
+    Spaces stay: `1 1/2` is not `11/2`.
     """
     if answer is None:
         return None

@@ -1,4 +1,4 @@
-"""Prompts, answers, rewards and worked solutions of the tasks whose problems have one gold answer."""
+"""Prompts, answers, rewards and worked solutions of tasks with one gold answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """An answer that was read in a response; None without any.
+    """The answer read in a response, or None.
 
     ``format``: ``full`` = a box, or all four tags; ``partial`` = some of the tags.
     """
@@ -39,11 +39,11 @@ class ParsedAnswer:
 
 
 def extract_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
-    r"""Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
+    r"""Extract the answer of a response. Pure, linear in its length, no exception for any string.
 
-    It is the last closed ``\boxed{}`` behind the last ``</think>``. With the tags it is the last ``<answer>`` block, or
-    the box in it, only where all four tags occur (GTPO's code pays for an answer only then); the strict rule wants each
-    tag once, in order, and nothing behind them.
+    It is the last closed ``\boxed{}`` after the last ``</think>``. With the tags it is the last ``<answer>`` block, or
+    the box in it, only where all four tags occur (as GTPO's code); the strict rule requires each tag once, in order,
+    and nothing after them.
     """
     if style == "boxed":
         answer = boxed_answer(response)
@@ -71,7 +71,7 @@ GTPO_FORMAT_RANGE = (min(_GTPO_FORMAT.values()), max(_GTPO_FORMAT.values()))
 
 
 def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, float]:
-    """The reward's parts; ``correct`` implies a full format."""
+    """Return the components of the reward; ``correct`` implies a full format."""
     if kind == "gtpo":
         return {"format": _GTPO_FORMAT[format], "answer": 10.0 if correct else 0.0}
     wrong, right = RANGES[kind]
@@ -81,15 +81,14 @@ def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, 
 def answer_verdict(
     kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
 ) -> Verdict:
-    """The verdict on a reading.
+    """Return the verdict on a reading.
 
     Args:
-        outcome: how the answer compares with the gold answer; None when there is no answer.
-        answer: the answer in the spelling that votes count.
-    ``too_long``: the token limit cut the response off before an answer. ``timeout`` (the comparison was stopped or took
-    its process with it) and a gold answer that cannot be read say nothing about the response: not scorable, the reward
-    is NaN. ``unparsed`` with a reward: the response's answer is no mathematics, or longer than any answer, so it is
-    wrong.
+        outcome: of the comparison with the gold answer; None without an answer.
+        answer: its spelling for votes.
+    ``too_long``: the response was cut at the token limit before an answer. After a ``timeout`` (or death) of the
+    comparison and for an unreadable gold answer the response is not scorable and the reward is NaN. ``unparsed`` with a
+    reward: the response's answer is not mathematics, or too long, so it is wrong.
     """
     correct = outcome is not None and outcome.equal is True
     components = _reward_parts(kind, reading.format, correct)
@@ -107,7 +106,7 @@ def answer_verdict(
 
 
 def _format_wrong(kind: RewardKind, reading: ParsedAnswer) -> bool:
-    """Tell whether a response without an answer has a wrong format; AR-Lopti's reward knows no format."""
+    """Return whether a response without an answer has a wrong format; AR-Lopti's reward has no format."""
     return reading.format == "partial" or (kind != "zero_one" and reading.format == "none")
 
 
@@ -145,18 +144,18 @@ class AnswerTask(Task):
     rule: RuleKey = "paper"
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Refuse a reward for tags that the style does not ask for."""
+        """Yield the conflict of a reward for tags with a style without them."""
         yield from super().contradictions()
         if self.style == "boxed" and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),
-                "task.reward=gtpo pays for <reasoning> and <answer>, which prompts of style boxed do not ask for. Set "
+                "task.reward=gtpo pays for <reasoning> and <answer>, which prompts of style boxed do not request. Set "
                 "task.style=reasoning_answer",
             )
 
     @property
     def form(self) -> Style:
-        """The style, with `auto` settled."""
+        """The style, with `auto` resolved."""
         if self.style != "auto":
             return self.style
         return "reasoning_answer" if self.reward == "gtpo" else "boxed"
@@ -167,7 +166,7 @@ class AnswerTask(Task):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """Only GTPO's reward pays for the format on its own."""
+        """The range of the component `format`, which only GTPO's reward has."""
         return GTPO_FORMAT_RANGE if self.reward == "gtpo" else None
 
     @property
@@ -184,7 +183,7 @@ class AnswerTask(Task):
         answer: str | None,
         truncated: bool,
     ) -> Verdict:
-        """The verdict on a reading of a response (``answer_verdict``), with the coin's reward for the control."""
+        """Return ``answer_verdict``, with the random reward for the control."""
         kind: RewardKind = "zero_one" if self.reward == "random" else self.reward
         judged = answer_verdict(kind, reading, outcome, answer=answer, truncated=truncated)
         if self.reward != "random" or not judged.scorable:
@@ -203,17 +202,17 @@ class AnswerTask(Task):
         return self.row_problem({"id": identity, "subgroup": origin.source, **record}, origin.where)
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
-        """The problem of a row's fields. Raises LeftOut for one that cannot be judged."""
+        """Return the problem of a row's fields. Raises LeftOut for a row that cannot be judged."""
         return self.problem_from(fields, where)
 
     def in_dev(self, problem: Problem) -> bool:
-        # Not the hash's first byte: that one divides unmarked files.
+        # Not the hash's first byte, which divides unmarked files.
         return hashlib.sha256(problem.question.encode("utf-8", "surrogatepass")).digest()[1] % 8 == 1
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full text fed to the model.
+        """Return the full prompt.
 
-        With ``template`` none the chat template is left out, as AR-Lopti prompts a base model that brings one.
+        ``template: none`` bypasses the chat template, as AR-Lopti prompts base models that have one.
         """
         question, boxed = problem.question, self.form == "boxed"
         if self.template == "none" or not has_template(tokenizer):
@@ -224,7 +223,7 @@ class AnswerTask(Task):
         return chat_prompt(tokenizer, *ways, instead="set task.template=none", options=self.chat_template_kwargs)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """The problem's worked solution in the style of the prompts.
+        """Yield the problem's worked solution in the style of the prompts.
 
         Raises UserError for a loaded problem without ``solution``.
         """
@@ -232,7 +231,7 @@ class AnswerTask(Task):
         if not solution:
             raise UserError(
                 f"task.data: problem {problem.id} has no `solution`, so it cannot be imitated. Add it to its row, or "
-                "give worked solutions of your own (method.data)."
+                "give your worked solutions (method.data)."
             )
         text = self._plain(solution)
         if self.form == "boxed":
@@ -241,7 +240,7 @@ class AnswerTask(Task):
             yield f"<reasoning>\n{text}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
     def _plain(self, solution: str) -> str:
-        r"""A solution without boxes of its own (``\boxed{5}`` becomes ``{5}``), so that there is one answer."""
+        r"""Remove the boxes of a solution (``\boxed{5}`` becomes ``{5}``), so that there is one answer."""
         return solution.replace("\\boxed", "").replace("\\fbox", "").strip()
 
 

@@ -1,4 +1,4 @@
-"""A problem from a row's own fields, in the spellings of the public data sets."""
+"""Read problems from rows with the field names of the public data sets."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.problem import MissingFields, Problem
 from rlvr_cli.verify.math_answer import clean
 
-# What JSON makes of \beta, \frac, \times and \right with one backslash.
+# Control characters that JSON makes of \beta, \frac, \times and \right with one backslash.
 _DAMAGED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\t(?:imes|ext|heta|an|frac)|\r(?:ight|ho)")
 
 _QUESTIONS = ("question", "problem", "prompt")
 _ANSWERS = ("answer", "gt_answer", "final_answer", "ground_truth", "expected_answer")
 _INNER_ANSWERS = (("reward_model", "ground_truth"), ("extra_info", "answer"))
 
-# Rows made for verl, DAPO-Math-17k's too, come with instructions of their own around the question.
+# Rows made for verl, as DAPO-Math-17k's, have instructions around the question.
 _DAPO_HEAD = "Solve the following math problem step by step."
 _VERL_TAIL = "Let's think step by step and output the final answer within \\boxed{}."
 _DAPO_TAIL = 'Remember to put your answer on its own line after "Answer:".'
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """A problem of boxed mathematics.
+    """Return the problem of a row with a boxed answer.
 
     Needed are ``question`` (or ``problem``, ``extra_info.question``, or ``prompt``: text or chat turns) and ``answer``
     (LaTeX with or without ``$``, a number, or a list of them; or ``gt_answer``, ``final_answer``, ``ground_truth``,
@@ -35,8 +35,8 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     ``level``, ``subgroup`` and ``solution`` are used.
 
     Raises:
-        UserError: a field is missing or of another kind; says ``where`` and which. It is LeftOut where the answer is
-            empty, or ``solution`` alone could have it and has no box (a proof).
+        UserError: a field is missing or of another type; names ``where`` and the field.
+            LeftOut: the answer is empty, or ``solution`` alone could have it and has no box (a proof).
     """
     question = question_of(fields, where)
     answer = _answer_of(fields, where)
@@ -48,7 +48,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
 
 
 def question_of(fields: dict[str, Any], where: str) -> str:
-    """The question of a row. Raises UserError where it is missing or no text."""
+    """Return the question of a row. Raises UserError where it is missing or not text."""
     name = next((name for name in _QUESTIONS if fields.get(name) is not None), None)
     if name in (None, "prompt") and _inner(fields, "extra_info", "question") is not None:
         name, fields = "question", fields["extra_info"]
@@ -65,7 +65,7 @@ def question_of(fields: dict[str, Any], where: str) -> str:
 
 
 def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
-    """The problem; its id, subgroup and solution come from ``fields``."""
+    """Make a problem with id, subgroup and solution from ``fields``."""
     identity = fields.get("id")
     if identity is None:
         identity = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -83,9 +83,9 @@ def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
 
 
 def answer_text(value: Any) -> str | None:
-    """A gold answer as text: whole floats as whole numbers, lists joined by commas; None for anything else.
+    """Return a gold answer as text: whole floats as integers, lists joined by commas; None for anything else.
 
-    A list inside a list and a number that is not finite are no answers.
+    Nested lists and non-finite numbers are not answers.
     """
     if isinstance(value, str):
         return value
@@ -94,7 +94,7 @@ def answer_text(value: Any) -> str | None:
     if isinstance(value, int):
         try:
             return str(value)
-        # Python writes no whole number of more than 4,300 digits, and reads none from JSON.
+        # Python refuses to print or parse integers of more than 4,300 digits.
         except ValueError:
             return None
     if isinstance(value, float):
@@ -129,7 +129,7 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
 
 
 def from_turns(record: Any) -> Any:
-    """Open-Reasoner-Zero's rows, a list of what the person says and the answer, as fields; anything else as it is."""
+    """Convert a row of Open-Reasoner-Zero (a list of the user's turn and the answer) to fields; return others as is."""
     if not isinstance(record, list) or len(record) != 2 or not all(isinstance(turn, dict) for turn in record):
         return record
     question, reply = record

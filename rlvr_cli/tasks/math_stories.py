@@ -1,4 +1,4 @@
-r"""Word problems of several steps: each person has what follows from somebody before. Answers are whole numbers.
+r"""Word problems of several steps: each person's number follows from an earlier person's. Answers are whole numbers.
 
 The compact form, which the lab's tiny model reads and writes:
 
@@ -6,9 +6,9 @@ The compact form, which the lab's tiny model reads and writes:
     response   Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo 21 ; Cleo 21 - 6 = Dan ? 15 </think>
                \boxed{ 15 }
 
-The question is a mark: the person asked for has `?` in place of `has`. The reasoning takes the sentences in turn: whose
-number it starts from with that number, what is done to it, who has the result, and `?` where that is the person asked
-for. So every step is local: a look-up finds a name and what stands behind it, and a step has one calculation.
+The question is a mark: the target person has `?` in place of `has`. The reasoning takes the sentences in turn: the
+person referred to and their number, the operation, the person with the result, and `?` if that is the target. So every
+step is local: one look-up of a name and its number, and one calculation.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from rlvr_cli.tasks.problem import Problem
 
 Kind = Literal["more", "fewer", "times", "half", "and"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# How a kind is worked out, from the value that it refers to.
+# The operation of each kind on the value that it refers to.
 SIGNS: Mapping[Kind, str] = {"more": "+", "fewer": "-", "times": "*", "half": "/", "and": "+"}
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Lou")
 LARGEST = 60
-# People are at most 10: the first, one a step, and one behind the person asked for.
+# At most 10 people: the first, one for each step, and one after the target.
 MAX_STEPS = 8
 _FIRST = (2, 20)
 _ADDED, _FACTOR = (1, 12), (2, 5)
-# Chances: the sentence goes on from the one before; somebody comes after the person asked for.
+# Probabilities: a sentence refers to the previous person; a person follows the target.
 _CHAINED, _BEYOND = 0.6, 0.25
 _THINGS = ("marbles", "stamps", "shells", "cards", "coins", "beads")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One sentence: what ``who`` has by what ``of`` has.
+    """One sentence: the number of ``person`` from the number of ``of``.
 
     Attributes:
         number: how many more, fewer or times, 2 for half; None for ``and``.
         other: whose things are added, for ``and``.
     """
 
-    who: str
+    person: str
     kind: Kind
     of: str
     number: int | None = None
@@ -57,48 +57,48 @@ class Step:
 
 @dataclass(frozen=True)
 class Story:
-    """``first`` has ``start``, each step adds a person, the question is about ``asked``."""
+    """A word problem: ``first`` has ``start``, each step adds a person, the question is about ``target``."""
 
     first: str
     start: int
     steps: tuple[Step, ...]
-    asked: str
+    target: str
 
     @property
     def needed(self) -> tuple[Step, ...]:
-        """The steps up to the person asked for."""
-        people = [step.who for step in self.steps]
-        return self.steps[: people.index(self.asked) + 1]
+        """The steps up to the target."""
+        people = [step.person for step in self.steps]
+        return self.steps[: people.index(self.target) + 1]
 
     def values(self) -> dict[str, int]:
-        """Work out what everybody has. Raises KeyError for somebody who is not known yet."""
+        """Return each person's number. Raises KeyError for a person who is used before being defined."""
         values = {self.first: self.start}
         for step in self.steps:
-            values[step.who] = result(SIGNS[step.kind], values[step.of], operand(step, values))
+            values[step.person] = result(SIGNS[step.kind], values[step.of], operand(step, values))
         return values
 
     @property
     def structure(self) -> str:
-        """The operations up to the answer with their numbers; stories differ in people and in the first number, too."""
+        """The operations up to the answer, with their numbers but without people and the first number."""
         return " ".join(f"{step.kind}{step.number or ''}" for step in self.needed)
 
 
 def operand(step: Step, values: Mapping[str, int]) -> int:
-    """The second number of a step's calculation. Raises KeyError for somebody who is not known."""
+    """Return the second operand of a step. Raises KeyError for an undefined person."""
     return step.number if step.number is not None else values[step.other or ""]
 
 
-def result(sign: str, left: int, right: int) -> int:
-    """A calculation in whole numbers; a division leaves the remainder out."""
+def result(sign: str, lhs: int, rhs: int) -> int:
+    """Return the result in whole numbers; division rounds down."""
     if sign == "+":
-        return left + right
+        return lhs + rhs
     if sign == "-":
-        return left - right
-    return left * right if sign == "*" else left // right
+        return lhs - rhs
+    return lhs * rhs if sign == "*" else lhs // rhs
 
 
 def draw_story(rng: random.Random, steps: int) -> Story:
-    """A story that takes ``steps`` steps to the answer; every value is from 1 to 60."""
+    """Draw a story with ``steps`` steps to the answer; every value is from 1 to 60."""
     people = rng.sample(NAMES, steps + 1 + (rng.random() < _BEYOND))
     values = {people[0]: rng.randint(*_FIRST)}
     steps_drawn: list[Step] = []
@@ -116,79 +116,79 @@ def draw_story(rng: random.Random, steps: int) -> Story:
     return Story(people[0], values[people[0]], tuple(steps_drawn), people[steps])
 
 
-def _step(rng: random.Random, who: str, of: str, other: str) -> Step:
+def _step(rng: random.Random, person: str, of: str, other: str) -> Step:
     kind = rng.choice(KINDS)
     if kind == "and":
-        return Step(who, kind, of, other=other)
-    return Step(who, kind, of, 2 if kind == "half" else rng.randint(*(_FACTOR if kind == "times" else _ADDED)))
+        return Step(person, kind, of, other=other)
+    return Step(person, kind, of, 2 if kind == "half" else rng.randint(*(_FACTOR if kind == "times" else _ADDED)))
 
 
 def english(story: Story, rng: random.Random) -> str:
-    """The story in English; ``rng`` chooses what they have."""
+    """Write the story in English; ``rng`` chooses the objects."""
     objects = rng.choice(_THINGS)
     sentences = [f"{story.first} has {story.start} {objects}.", *(_sentence(step, objects) for step in story.steps)]
-    return " ".join([*sentences, f"How many {objects} does {story.asked} have?"])
+    return " ".join([*sentences, f"How many {objects} does {story.target} have?"])
 
 
 def _sentence(step: Step, objects: str) -> str:
     if step.kind == "and":
-        return f"{step.who} has as many as {step.of} and {step.other} together."
+        return f"{step.person} has as many as {step.of} and {step.other} together."
     if step.kind == "half":
-        return f"{step.who} has half as many as {step.of}."
+        return f"{step.person} has half as many as {step.of}."
     if step.kind == "times":
-        return f"{step.who} has {step.number} times as many as {step.of}."
+        return f"{step.person} has {step.number} times as many as {step.of}."
     few = "fewer" if step.kind == "fewer" else "more"
-    return f"{step.who} has {step.number} {few} {objects if step.number != 1 else objects[:-1]} than {step.of}."
+    return f"{step.person} has {step.number} {few} {objects if step.number != 1 else objects[:-1]} than {step.of}."
 
 
 def worked(story: Story) -> str:
-    """The calculation, a sentence a person."""
+    """Write the calculation, one sentence for each person."""
     values = story.values()
     signs = {"*": r"\cdot", "/": r"\div"}
     lines = [f"{story.first} has ${story.start}$."]
     for step in story.needed:
         sign = SIGNS[step.kind]
-        sum_ = f"{values[step.of]} {signs.get(sign, sign)} {operand(step, values)} = {values[step.who]}"
-        lines.append(f"{step.who} has ${sum_}$.")
+        sum_ = f"{values[step.of]} {signs.get(sign, sign)} {operand(step, values)} = {values[step.person]}"
+        lines.append(f"{step.person} has ${sum_}$.")
     return " ".join(lines)
 
 
 def story_problem(story: Story, rng: random.Random) -> Problem:
-    """The problem that asks for the answer, with its story, so that it can be written in other words."""
+    """Return the problem of a story; it keeps the story, from which other wordings are made."""
     needed, question = len(story.needed), english(story, rng)
-    data = {"answer": str(story.values()[story.asked]), "solution": worked(story), "story": to_row(story)}
+    data = {"answer": str(story.values()[story.target]), "solution": worked(story), "story": to_row(story)}
     subgroup = f"{needed} step{'s' if needed > 1 else ''}"
     return Problem(f"math-{text_digest(question)[:16]}", question, data, subgroup, story.structure)
 
 
 def with_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Problem:
-    """The problem of a row, with the story that the row has, if any: a list. Text by that name is something else.
+    """Add to ``problem`` the story of its row, if it has one as a list (text in that column is another data set's).
 
-    Raises UserError where it is malformed or its answer is another one.
+    Raises UserError where the story is malformed or has another answer.
     """
     row = fields.get("story")
     if not isinstance(row, list):
         return problem
     story = from_row(row, where)
-    answer = str(story.values()[story.asked])
+    answer = str(story.values()[story.target])
     if answer != problem.data["answer"].strip():
         raise UserError(f"{where}: the answer of its story is {answer}, not {problem.data['answer']}")
     return replace(problem, data={**problem.data, "story": row}, structure=story.structure)
 
 
 def to_row(story: Story) -> list[list[Any]]:
-    """The story as JSON: the first person, the steps, the person asked for, a list each."""
-    steps = [[step.who, step.kind, step.of, step.other or step.number] for step in story.steps]
-    return [[story.first, story.start], *steps, [story.asked]]
+    """Return the story as JSON lists: first person, steps, target."""
+    steps = [[step.person, step.kind, step.of, step.other or step.number] for step in story.steps]
+    return [[story.first, story.start], *steps, [story.target]]
 
 
 def from_row(value: Any, where: str) -> Story:
-    """The story that ``to_row`` wrote. Raises UserError, naming ``where``, for what is none."""
+    """Read a story that ``to_row`` wrote. Raises UserError naming ``where``."""
     try:
-        (first, start), *rows, (asked,) = value
-        story = Story(first, start, tuple(_read_step(*row) for row in rows), asked)
+        (first, start), *rows, (target,) = value
+        story = Story(first, start, tuple(_read_step(*row) for row in rows), target)
         numbers = [start, *(step.number for step in story.steps if step.number is not None)]
-        if asked in story.values() and asked != first and all(type(number) is int for number in numbers):
+        if target in story.values() and target != first and all(type(number) is int for number in numbers):
             return story
     except (TypeError, ValueError, KeyError, ZeroDivisionError):
         pass
@@ -198,24 +198,24 @@ def from_row(value: Any, where: str) -> Story:
     )
 
 
-def _read_step(who: str, kind: Kind, of: str, last: Any) -> Step:
-    return Step(who, kind, of, other=last) if kind == "and" else Step(who, kind, of, last)
+def _read_step(person: str, kind: Kind, of: str, last: Any) -> Step:
+    return Step(person, kind, of, other=last) if kind == "and" else Step(person, kind, of, last)
 
 
 # The compact form
 
-# The largest number that there is a word for; stories stay below, wrong steps need not.
+# The largest number in the vocabulary; stories stay below, wrong steps may not.
 TOP = 99
-# The word with which the reasoning begins: the prompt's last, or the response's first.
+# The first word of the reasoning: the prompt's last, or the response's first.
 OPENING = "<think>"
 _OTHER_SIGN = {"+": "-", "-": "+", "*": "+", "/": "-"}
 
 
 class Noise(Section):
-    """Chances that a step of a trace goes wrong; all zero = a clean trace.
+    """Probabilities of errors in a trace; all zero = a clean trace.
 
-    `sign`: another operation (more as fewer, fewer as more, times as more, half as fewer). `look`: somebody else's
-    number is taken. `sum`: the result is off by 1 or 10. `stop`: somebody before is taken for the person asked for.
+    `sign`: another operation (more as fewer, fewer as more, times as more, half as fewer). `look`: another person's
+    number. `sum`: a result that is off by 1 or 10. `stop`: an earlier person is taken for the target.
     """
 
     sign: Probability = 0.0
@@ -228,15 +228,15 @@ CLEAN = Noise()
 
 
 def compact_vocabulary() -> list[str]:
-    """Every word of the compact form, in a fixed order."""
+    """Return every word of the compact form, in a fixed order."""
     words = ["?", ".", ";", "=", "+", "-", "*", "/", "has", "more", "fewer", "than", "times", "half", "of", "and"]
     return [*words, OPENING, "</think>", r"\boxed{", "}", *NAMES, *map(str, range(TOP + 1))]
 
 
 def compact_prompt(story: Story, *, opened: bool = True) -> str:
-    """The story in compact form; ``opened``: with `<think>`, which is the response's own first word otherwise."""
+    """Write the story in compact form; ``opened``: with `<think>`, else the response's first word."""
     words = [f"{story.first} has {story.start} ."]
-    words += [_compact_sentence(step, "?" if step.who == story.asked else "has") for step in story.steps]
+    words += [_compact_sentence(step, "?" if step.person == story.target else "has") for step in story.steps]
     return " ".join([*words, *([OPENING] if opened else [])])
 
 
@@ -248,11 +248,11 @@ def _compact_sentence(step: Step, verb: str) -> str:
         "half": f"half of {step.of}",
         "and": f"{step.of} and {step.other}",
     }
-    return f"{step.who} {verb} {claims[step.kind]} ."
+    return f"{step.person} {verb} {claims[step.kind]} ."
 
 
 def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:
-    """A worked response, behind the prompt's `<think>`. A clean one ends in the right answer."""
+    """Write a worked response after the prompt's `<think>`. A clean one ends in the right answer."""
     values = {story.first: story.start}
     words = [f"{story.first} {story.start}"]
     for step in story.needed:
@@ -263,15 +263,15 @@ def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str
         right = operand(step, values)
         value = _near(result(sign, values[of], right), rng if rng.random() < noise.sum else None)
         other = f"{step.other} " if step.kind == "and" else ""
-        words.append(f"; {of} {values[of]} {sign} {other}{right} = {step.who}")
-        if step.who == story.asked or rng.random() < noise.stop:
+        words.append(f"; {of} {values[of]} {sign} {other}{right} = {step.person}")
+        if step.person == story.target or rng.random() < noise.stop:
             break
         words.append(str(value))
-        values[step.who] = value
+        values[step.person] = value
     return " ".join([*words, rf"? {value} </think> \boxed{{ {value} }}"])
 
 
 def _near(value: int, rng: random.Random | None) -> int:
-    """A result that there is a word for; with ``rng`` a wrong one."""
+    """Return ``value`` clipped to the vocabulary; with ``rng``, a wrong value near it."""
     off = rng.choice((-10, -1, 1, 10)) if rng is not None else 0
     return max(0, min(TOP, value + off))

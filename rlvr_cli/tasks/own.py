@@ -1,4 +1,4 @@
-"""A task of the user's own: rows of any data, a prompt made of their columns, and reward functions of TRL's form."""
+"""The task `own`: the user's rows, a prompt made of their columns, and reward functions with TRL's signature."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import without_folder
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.files import text_problem
-from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
-from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
+from rlvr_cli.tasks.hub import HubTable, split_hub_id, split_names
+from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, small_sample_note
 from rlvr_cli.tasks.prompts import (
     are_messages,
     chat_prompt,
@@ -47,9 +47,9 @@ from rlvr_cli.tasks.rewards import (
 )
 from rlvr_cli.workers.template import template_problem
 
-# Columns that TRL gives no reward function, as it gives what they are called after.
+# Columns that TRL does not pass, since it passes its own values under these names.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
-# Responses, one to a row, on which the functions are tried before anything starts.
+# Responses, one for each row, for the trial call of the functions.
 _TRIAL_RESPONSES = ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
@@ -69,7 +69,7 @@ def _in_file(match: re.Match[str]) -> str:
 
 
 class Own(Task):
-    """Rows of your own, judged by reward functions of your own."""
+    """Your rows, judged by your reward functions."""
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     runs_own_code: ClassVar = True
@@ -79,12 +79,12 @@ class Own(Task):
     not_deciding: ClassVar = LIMIT_KEYS
     problem_keys: ClassVar = ("splits", "held_out")
 
-    name: Literal["own"] = Field("own", description="own = rows and reward functions of your own.")
+    name: Literal["own"] = Field("own", description="own = your rows and reward functions.")
     data: Data = "data.jsonl"
     reward: Annotated[tuple[RewardName, ...], OneOrMore] = Field(
         (),
         description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps a copy of the file, "
-        "and the first digits of its SHA-256 behind an @.",
+        "and the first digits of its SHA-256 after an @.",
     )
     reward_weights: Annotated[tuple[float, ...], OneOrMore] = Field(
         (), description="What each reward is multiplied by before they are summed; [] = 1 each."
@@ -93,7 +93,7 @@ class Own(Task):
         (0.0, 1.0), description="The lowest and the highest value of each function, which is not enforced."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Seconds by the clock that a call of a reward function may take, and loading its file."
+        60.0, description="Wall-clock seconds for a call of a reward function, and for loading its file."
     )
     reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that a reward function may use.")
     reward_failures: Probability = Field(
@@ -130,12 +130,11 @@ class Own(Task):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Leave out the folders of rewards: their digests tell them apart."""
+        """The settings without the folders of rewards, which are identified by their digests."""
         return {**super().settings, "reward": [without_folder(reward) for reward in self.reward]}
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Return one weight for each reward."""
         return self.reward_weights or (1.0,) * len(self.reward)
 
     @property
@@ -145,19 +144,19 @@ class Own(Task):
 
     @property
     def labels(self) -> list[str]:
-        """Name each reward function in tables, behind its file's name where several have the same."""
+        """The name of each reward function in tables, prefixed by its file where several share it."""
         named = [match for match in map(REWARD.fullmatch, self.reward) if match]
         names = Counter(match["name"] for match in named)
         return [match["name"] if names[match["name"]] == 1 else _in_file(match) for match in named]
 
     @property
     def judge_label(self) -> str:
-        """Return the reward function that says whether a completion is correct."""
+        """The reward function that decides whether a completion is correct."""
         return self.labels[0] if self.correct is None else self.correct
 
     @property
     def threshold(self) -> float:
-        """Return the value of that function above which a completion is correct."""
+        """The value of that function above which a completion is correct."""
         return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
@@ -191,22 +190,22 @@ class Own(Task):
     # Rows
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """Return a problem of a row's columns, all whose values JSON has. Raises UserError."""
+        """Return a problem of a row's columns that are JSON values. Raises UserError."""
         data = self._json_columns({key: value for key, value in fields.items() if key != "id"}, where)
-        content = self._asked(self._named(data, where), where)
+        content = self._prompt_content(self._rename_columns(data, where), where)
         text = content if isinstance(content, str) else "\n\n".join(message["content"] for message in content)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
 
     def _json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Leave out the columns whose values JSON does not have, as timestamps and bytes. Raises UserError for NaN."""
+        """Drop the columns whose values are not JSON, as timestamps and bytes. Raises UserError for NaN."""
         data = {}
         for column, value in columns.items():
             try:
                 json.dumps(value, allow_nan=False)
             except TypeError:
-                if column not in self._left_out:
-                    self._left_out.add(column)
+                if column not in self._reported_columns:
+                    self._reported_columns.add(column)
                     kind = type(value).__name__
                     tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
             except ValueError as error:
@@ -219,7 +218,7 @@ class Own(Task):
 
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)
-        # A column of some rows only is None in the others, as in a table.
+        # A column that only some rows have is None in the others, as in a table.
         columns = dict.fromkeys(key for problem in problems for key in problem.data)
         return [
             replace(problem, data=problem.data | {key: None for key in columns if key not in problem.data})
@@ -232,14 +231,14 @@ class Own(Task):
         return problems
 
     def check_before(self) -> None:
-        """Load the functions, and try them on rows where those are local. Raises UserError."""
+        """Load the functions, and call them on rows if those are local. Raises UserError."""
         self._functions.load()
         if local_path(self.data).exists():
             self.problems("train", len(_TRIAL_RESPONSES), 0)
 
     def about_data(self) -> str:
         rule = (
-            f"where the data has no test or dev rows of its own, a share of {self.held_out:g} is held out for each by "
+            f"where the data has no test or dev rows, a share of {self.held_out:g} is held out for each by "
             "a hash of the prompt (task.held_out)"
         )
         verdict = f"correct = {self.judge_label} above {self.threshold:g}"
@@ -254,10 +253,14 @@ class Own(Task):
                 counts[split] = len(super().load(split))
         counts["train"] = min(counts["train"], self.training_problems)
         rows = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
-        return f"{self.data}: {rows} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
+        return (
+            f"{self.data}: {rows} rows; "
+            + "; ".join(filter(None, (rule, verdict, small_sample_note(counts["test"]))))
+            + "."
+        )
 
     def divider(self, problem: Problem) -> str:
-        named = self._named(problem.data, problem.id)
+        named = self._rename_columns(problem.data, problem.id)
         return json.dumps(named.get("prompt", problem.data), sort_keys=True, ensure_ascii=False)
 
     def part_of(self, problem: Problem) -> Split:
@@ -278,7 +281,7 @@ class Own(Task):
 
     def _hub_splits(self) -> dict[str, str]:
         """Map our splits to those of the hub data set. Raises UserError."""
-        names = split_names(*parts_of(self.data))
+        names = split_names(*split_hub_id(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         splits = {split: name for split, usual_names in usual.items() for name in usual_names[::-1] if name in names}
         splits |= {str(split): theirs for split, theirs in self.splits.items()}
@@ -293,8 +296,8 @@ class Own(Task):
 
     # Prompts
 
-    def _named(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Name the columns as ``columns`` says. Raises UserError where one is not there."""
+    def _rename_columns(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Rename the columns by ``columns``. Raises UserError for a missing column."""
         missing = [old for old in self.columns.values() if old not in data]
         if missing:
             wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
@@ -302,7 +305,7 @@ class Own(Task):
         others = {key: value for key, value in data.items() if key not in self.columns.values()}
         return {**others, **{new: data[old] for new, old in self.columns.items()}}
 
-    def _asked(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
+    def _prompt_content(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
         """Return the prompt as text or as messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
             text = template_writer(self.prompt_template).write(named, where)
@@ -344,7 +347,7 @@ class Own(Task):
         return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=self.chat_template_kwargs)
 
     def _question(self, problem: Problem) -> str | list[dict[str, str]]:
-        return self._asked(self._named(problem.data, problem.id), problem.id)
+        return self._prompt_content(self._rename_columns(problem.data, problem.id), problem.id)
 
     # Rewards
 
@@ -354,26 +357,26 @@ class Own(Task):
         return RewardFunctions([reward_function(reward, *limits) for reward in self.reward])
 
     @cached_property
-    def _left_out(self) -> set[str]:
-        """Return the columns of which a line was printed that they are left out."""
+    def _reported_columns(self) -> set[str]:
+        """The columns whose omission was reported."""
         return set()
 
     @cached_property
-    def _tried(self) -> set[tuple[str, ...]]:
-        """Return the columns of the rows that the functions were tried on."""
+    def _tried_columns(self) -> set[tuple[str, ...]]:
+        """The columns of the rows on which the functions were called."""
         return set()
 
     def _try(self, problems: Sequence[Problem]) -> None:
-        """Call the functions on a few rows, once for rows of the same columns. Raises UserError."""
+        """Call the functions on a few rows, once for each set of columns. Raises UserError."""
         columns = tuple(self._columns(problems, ["" for _ in problems]))
-        if not problems or columns in self._tried:
+        if not problems or columns in self._tried_columns:
             return
         self._functions.load()
         try:
             self._rewards(problems, _TRIAL_RESPONSES[: len(problems)], [[0] for _ in problems], 0.0)
         except RunError as error:
             raise UserError(str(error)) from error
-        self._tried.add(columns)
+        self._tried_columns.add(columns)
 
     def judge_many(
         self,
@@ -382,9 +385,9 @@ class Own(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts; each function is called once, with all rows.
+        """Return the verdicts; call each function once, with all rows.
 
-        Raises RunError where more completions than ``reward_failures`` says have no reward, and where none ever had.
+        Raises RunError where more completions than the share ``reward_failures`` have no reward, or none ever had one.
         """
         if not problems:
             return []
@@ -394,7 +397,7 @@ class Own(Task):
         rows = list(zip(*(result.values for result in results), strict=True))
         judge = labels.index(self.judge_label)
         if any(row[judge] is None and any(isinstance(value, float) for value in row) for row in rows):
-            self._functions.failures.tell(
+            self._functions.failures.warn_once(
                 f"task.correct={self.judge_label}: it returned None for completions that have another reward. They are "
                 "trained on and count as not correct; a function that is to judge all of them can have the weight 0 "
                 "(task.reward_weights)"
@@ -436,7 +439,7 @@ class Own(Task):
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
         """Return the keyword arguments of a reward function: one value a row in each."""
-        rows = [self._named(problem.data, problem.id) for problem in problems]
+        rows = [self._rename_columns(problem.data, problem.id) for problem in problems]
         turns = [self._question(problem) for problem in problems]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)
         return {

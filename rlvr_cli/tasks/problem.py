@@ -1,4 +1,4 @@
-"""A problem, what a judge says of a response to it, and the sets of problems that have a name."""
+"""Problems, verdicts on responses, and named data sets."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from rlvr_cli.core.text import did_you_mean
 Split = Literal["train", "dev", "test"]
 DataSplit = Literal["train", "dev", "test", "all"]
 Rule = Literal["paper", "strict"]
-# Of the reasons of verdicts: a readable answer that is not the right one.
+# The reason of a verdict on a readable answer that is not right.
 WRONG = "wrong"
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A set of problems that has a name.
+    """A named set of problems.
 
     Attributes:
-        what: one line for people.
-        files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`. Generated
-            problems have none.
-        hub: the hub data set with these splits; None: it is not on the hub.
+        summary: one line for the user.
+        files: split (train, test) -> file or folder in a data folder, without `.jsonl` or `.jsonl.gz`; {} = generated.
+            hub: the hub data set with these splits; None = not on the hub.
         config: its configuration; None = the default.
-        hub_splits: our split -> the hub's, or the name of a file, where that is another.
-        repeated: its rows occur many times on the hub.
-        licence: of the origin, as its publishers state it.
-        size: its test problems, as published (0: unknown), which decide the samples where it is named as a benchmark.
-        keys: of the task's section, where it is named as a benchmark.
-        length: longest completion where it is named as a benchmark, and where that number is from; None = by size.
-        task: the task's name; the registry fills it in.
+        hub_splits: our split -> the hub's, or a file, if they differ.
+        repeated: whether rows occur many times on the hub.
+        licence: as its publishers state it.
+        size: the published number of test problems (0: unknown), on which a benchmark's number of samples depends.
+        keys: a benchmark's keys of the task's section.
+        length: a benchmark's longest completion, and the source of that number; None = by size.
+        task: the task's name; set by the registry.
     """
 
-    what: str
+    summary: str
     files: Mapping[str, str]
     hub: str | None
     licence: str
@@ -50,21 +49,20 @@ class DataSet:
 
     @property
     def generated(self) -> bool:
-        """Return whether the project makes these problems up: any number, with train, dev and test of their own."""
+        """True for generated problems: any number, in train, dev and test."""
         return not self.files
 
 
-def made_here(what: str) -> DataSet:
-    """Problems that the project makes up."""
-    return DataSet(what, {}, None, "that of this project")
+def generated_set(summary: str) -> DataSet:
+    return DataSet(summary, {}, None, "that of this project")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem with everything that writing its prompt and judging a response need.
+    """One problem, with all data for its prompt and its judge.
 
     ``data`` holds JSON values only. ``subgroup`` names the row of the accuracy table ("3 people"). Problems of equal
-    ``structure`` differ in names and wording only; None means that the task knows no such relation.
+    ``structure`` differ in names and wording only; None = undefined for the task.
     """
 
     id: str
@@ -75,20 +73,18 @@ class Problem:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The problem as a row of a data file, and as the `problem` of a response to score."""
+        """The problem as a row of a data file or the `problem` of a response to score."""
         return {"id": self.id, "question": self.question, **self.data}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge says of a response.
+    """The judge's verdict on a response.
 
-    ``reward`` is the sum of ``parts``; a part that a verdict lacks is 0 for it. ``answer`` is the extracted
-    answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
-    the task's ``reasons``. Answers that the task finds equal in another spelling vote together too (``same_answers``).
-    ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of
-    time: such a response has no part in training, whatever ``reward`` says, and ``correct`` is False. ``logged`` are
-    values that are recorded with the response and decide nothing.
+    ``reward`` is the sum of ``parts``; a missing part is 0. ``answer`` is the extracted answer in a canonical spelling,
+    for majority votes, or None; the task may also count other spellings as equal (``same_answers``). ``reason`` is one
+    of the task's ``reasons``. ``scorable`` is False where the judge cannot decide, as after a timeout: the response is
+    excluded from training, and ``correct`` is False. ``logged``: further values to record with the response.
     """
 
     reward: float
@@ -101,18 +97,18 @@ class Verdict:
 
 
 class Judging:
-    """Judge responses while others are still to come."""
+    """Judges responses while others are still being sampled."""
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Have a response judged, without waiting for it."""
+        """Start judging a response."""
         raise NotImplementedError
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdict on each response, in the order in which they were added: those that ``judge`` gives."""
+        """Wait for the verdict on each response, in the order of ``add``."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give up what has not begun."""
+        """Cancel what has not begun."""
 
     def __enter__(self) -> Self:
         return self
@@ -122,13 +118,13 @@ class Judging:
 
 
 class MissingFields(UserError):
-    """A row, or the problem of a response, lacks fields.
+    """Missing fields of a row, or of a response's problem.
 
     Args:
-        where: its place.
+        where: its location.
         missing: the fields' names.
-        needed: what there must be: `a row needs nums (the numbers) and target`.
-        fields: what it has.
+        needed: the requirement, as `a row needs nums (the numbers) and target`.
+        fields: the row.
     """
 
     def __init__(self, where: str, missing: Sequence[str], needed: str, fields: Mapping[str, Any]) -> None:
@@ -139,22 +135,22 @@ class MissingFields(UserError):
         super().__init__(f"{where}: no field {', '.join(missing)}; {needed}.{has}{hints}")
 
 
-# Fewer problems than these leave an accuracy open by a third and more of its range.
+# With fewer problems the interval of an accuracy spans a third of its range or more.
 FEW = 30
 
 
-def wide(count: int) -> str:
-    """A remark on ``count`` test rows where they are few; else nothing."""
+def small_sample_note(count: int) -> str:
+    """Return a remark on ``count`` test rows if they are few, else ""."""
     return f"{count} test rows make wide intervals" if 0 < count < FEW else ""
 
 
-# Fields that every row gets where it has none.
+# Fields that every row gets by default.
 _GIVEN = ("id", "subgroup")
 
 
 def coin(problem_id: str, response: str) -> bool:
-    """A fair coin, fixed for problem and response: the reward of the control `task.reward: random`.
+    """Toss a fair coin, fixed for problem and response: the reward of the control `task.reward: random`.
 
-    Whatever is learned from it has nothing to do with the answer.
+    It is independent of the answer.
     """
     return bool(hashlib.sha256(f"{problem_id}\n{response}".encode("utf-8", "surrogatepass")).digest()[0] % 2)

@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
-# Seconds and memory for one prompt by a user's template, which takes milliseconds, and characters of any prompt.
+# Limits of one prompt by a user's template, which takes milliseconds, and of the characters of any prompt.
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
 TEMPLATE_MIB = 1024
@@ -23,20 +23,20 @@ Message = Mapping[str, str]
 
 
 class TemplateFailure(Exception):
-    """Report that the template fails on these messages, or refuses them: some have no system turn."""
+    """A chat template failed on the messages, or refused them: some have no system turn."""
 
 
 def chat_prompt(
     tokenizer: Any, *ways: Sequence[Message], instead: str = "none", options: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the prompt that a tokenizer's chat template makes of the first conversation that it can write.
+    """Return the chat template's prompt for the first conversation that it accepts.
 
     Args:
-        ways: conversations that ask the same, the best one first: some templates have no system turn.
-        instead: what may be used where the template can write none of them.
+        ways: equivalent conversations, best first: some templates have no system turn.
+        instead: the alternative named in the error.
         options: the template's own variables.
     Raises:
-        UserError: it can write none, or exceeds the limits.
+        UserError: it accepts none, or exceeds the limits.
     """
     errors: list[str] = []
     for messages in ways:
@@ -61,17 +61,17 @@ def are_messages(value: Any) -> bool:
 
 
 def unfit_conversation(messages: Sequence[Message]) -> str | None:
-    """Return what keeps messages from being a prompt: no question, or the assistant spoke last."""
+    """Return why messages are not a prompt: no user turn, or a last turn of the assistant's; None if they are."""
     roles = [message["role"] for message in messages]
     if roles[-1] == "assistant":
         return "the last message is the assistant's, but the assistant writes the next one"
     if set(roles) == {"system"}:
-        return "there is a system turn alone; a prompt needs a user's turn"
+        return "there is only a system turn; a prompt needs a user's turn"
     return None
 
 
 def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """Return the conversation, and the same with its first system turns in front of the user's."""
+    """Return the conversation, and a variant with its first system turns merged into the user's."""
     first = next((turn for turn, message in enumerate(messages) if message["role"] != "system"), 0)
     if not first or messages[first]["role"] != "user":
         return [messages]
@@ -82,16 +82,16 @@ def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
 def conversation_prompt(
     tokenizer: Any, messages: Sequence[Message], *, instead: str, options: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the prompt of a conversation that ends with a user's turn, whatever the tokenizer has.
+    """Return the prompt of a conversation that ends with a user's turn, for any tokenizer.
 
-    A template without system turns gets the system turn in front of the user's; without a template the turns stand
-    below each other.
+    A template without system turns gets the system turn in the user's; without a template the turns are joined by blank
+    lines.
 
     Args:
-        instead: what may be done where the template can write none of them.
+        instead: the alternative named in the error.
         options: the template's own variables.
     Raises:
-        UserError: as :func:`chat_prompt`; earlier answers, which only a chat template can tell from questions.
+        UserError: as :func:`chat_prompt`; earlier answers without a chat template.
     """
     if has_template(tokenizer):
         return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=options)
@@ -101,8 +101,8 @@ def conversation_prompt(
     return leading_bos(tokenizer) + "\n\n".join([*before, last.rstrip(), ""])
 
 
-def begun(prompt: str, prefix: str) -> str:
-    """Append the beginning of the answer, which ends in ``<think>``; some templates open it themselves."""
+def prefill_think(prompt: str, prefix: str) -> str:
+    """Append the beginning of the response, which ends in ``<think>``, unless the template has already."""
     return prompt if prompt.rstrip().endswith("<think>") else prompt + prefix
 
 
@@ -112,7 +112,7 @@ def has_template(tokenizer: Any) -> bool:
 
 
 def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
-    """Refuse variables that the tokenizer's chat template does not read. Raises UserError."""
+    """Raise UserError for variables that the tokenizer's chat template does not read."""
     if not options:
         return
     template = getattr(tokenizer, "chat_template", None)
@@ -127,14 +127,14 @@ def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
         )
 
 
-# What transformers itself puts into a chat template.
+# Variables that transformers passes to a chat template.
 _GIVEN = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
-# A statement of transformers' own, which jinja2 cannot parse.
+# A statement of transformers that jinja2 cannot parse.
 _GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
 
 
 def _variables(templates: Iterable[str]) -> set[str]:
-    """Return the variables that templates read. Raises UserError for one that is no template."""
+    """Return the variables that templates read. Raises UserError for an invalid template."""
     from jinja2 import Environment, TemplateError, meta
 
     environment = Environment(extensions=["jinja2.ext.loopcontrols"])
@@ -146,13 +146,13 @@ def _variables(templates: Iterable[str]) -> set[str]:
 
 
 def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
-    """Return the messages as the model reads them, up to where the assistant begins.
+    """Apply the chat template, up to the beginning of the assistant's turn.
 
     Raises:
-        TemplateFailure: the template cannot write these messages.
-        UserError: it exceeds the limits, so no other messages need to be tried.
+        TemplateFailure: the template fails on these messages.
+        UserError: it exceeds the limits.
     """
-    # Imported here: `tasks` is used by commands that must not wait for a template engine.
+    # Imported here: commands that only read tasks need no template engine.
     from jinja2 import TemplateError
 
     turns = [dict(message) for message in messages]
@@ -170,17 +170,17 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mappi
 
 
 class TemplateWriter:
-    """Writes prompts by a Jinja template of the configuration, in a worker: to compile it computes its constants."""
+    """Renders a Jinja template of the configuration, in a worker: compiling it evaluates its constants."""
 
     def __init__(self, template: str) -> None:
-        target = Target("rlvr_cli.workers.template:ready", template, ours=True, what="writes prompts by a template")
+        target = Target("rlvr_cli.workers.template:ready", template, ours=True, purpose="writes prompts by a template")
         self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
         self._ended = ""
 
     def write(self, columns: Mapping[str, Any], where: str) -> str:
-        """Write a row, which messages call ``where``.
+        """Render the template for a row; ``where`` names it in errors.
 
-        Raises UserError. A template that went beyond its limits is not tried on other rows: they get the same message.
+        Raises UserError; once a template has exceeded its limits, for every further row.
         """
         location = f"{where}: task.prompt_template"
         if not self._ended:
@@ -201,7 +201,7 @@ class TemplateWriter:
         return str(text)
 
 
-# One process serves all rows of a template.
+# One process for all rows of a template.
 template_writer = lru_cache(maxsize=8)(TemplateWriter)
 
 
@@ -209,9 +209,9 @@ _ADVICE = "which no chat template needs. Use a model whose tokenizer has a worki
 
 
 def leading_bos(tokenizer: Any) -> str:
-    """Return what a prompt must begin with, "" for most models.
+    """Return the token text with which a prompt must begin; "" for most models.
 
-    Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
+    Prompts are encoded without added special tokens, so a model trained with a BOS token needs it in the text.
     """
     ids = tokenizer("")["input_ids"]
     return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""

@@ -1,4 +1,4 @@
-"""Reward functions of the user's: each in a worker process of its own, with a deadline and a memory limit."""
+"""The user's reward functions, each in its worker process with a deadline and a memory limit."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
 from rlvr_cli.workers.reward import NUMBER
 
-# What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
+# Limits of user code, as keys of every task that has some. They change no verdict of working code.
 Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
 MemoryMiB = Annotated[int, Field(ge=256, le=10_000_000)]
 LIMIT_KEYS = ("reward_timeout", "reward_memory", "reward_failures", "reward_workers")
-# `FILE.py:FUNCTION`, and after @ the digits of the file's SHA-256, which the configuration of a run has.
+# `FILE.py:FUNCTION`, in the configuration of a run with `@` and the first digits of the file's SHA-256.
 REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
-# Failures of one kind of code that are shown; the others are counted.
+# Failures of one function that are printed; the others are counted.
 _NOTICES = 3
-# A completion alone may take this share of what a call may take.
+# Share of a call's deadline for a single completion.
 _ALONE = 0.1
-# Characters of a problem and of a response that messages show.
+# Characters of a problem and of a response in messages.
 _SHOWN = 200
-# Calls, and completions in them, after which functions that gave no number yet end the command.
+# Calls and completions without any number after which the command ends.
 _SILENT_CALLS, _SILENT_ROWS = 3, 32
 
 
@@ -43,7 +43,7 @@ class RewardFailure:
     """A completion without a value.
 
     Attributes:
-        reason: error, timeout or died. message: with the file and, where it is known, the line.
+        reason: error, timeout or died. message: with the file and, if known, the line.
     """
 
     reason: str
@@ -55,22 +55,22 @@ Value = float | RewardFailure | None
 
 @dataclass(frozen=True)
 class Rewards:
-    """The values of the rows of a call, and what the function recorded of each: `log_extra`, `log_metric`."""
+    """The values of a call's rows, and the columns recorded by `log_extra` and `log_metric`."""
 
     values: Sequence[Value]
     logged: Mapping[str, Sequence[Any]]
 
 
 def worker_limits(timeout: float, memory_mib: int) -> Limits:
-    """Return the limits of a worker; the worker itself ends an import that takes long, and names the line, before."""
+    """Return the limits of a worker, which itself ends a long import earlier and names the line."""
     return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.LOADING) + 15)
 
 
 def failure_of(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
-    """Return why a job has no answer.
+    """Return the failure of a job.
 
     Args:
-        where: what was called, as `my_rewards.py: accuracy`. seconds: its deadline, if another than that of the limits.
+        where: the function, as `my_rewards.py: accuracy`. seconds: its deadline, if not that of ``limits``.
     """
     if isinstance(error, JobTimeout):
         took = f"{limits.seconds if seconds is None else seconds:g} s and was ended"
@@ -83,24 +83,24 @@ def failure_of(error: JobError, where: str, limits: Limits, seconds: float | Non
 
 
 class Failures:
-    """Failures of the user's code in one task: the first few messages are printed, too many end the command."""
+    """The failures of user code in one task: the first few are printed, too many end the command."""
 
     def __init__(self) -> None:
         self._printed, self._most = set[str](), 0
 
-    def tell(self, message: str, more: str = "") -> None:
-        """Print a message that was not printed before."""
+    def warn_once(self, message: str, more: str = "") -> None:
+        """Print a message, the first time it occurs."""
         if message not in self._printed and len(self._printed) < _NOTICES:
             self._printed.add(message)
             tell(f"{message}{more}.")
 
-    def account(self, values: Sequence[Any], row_text: Callable[[int], str], share: float) -> None:
+    def check_failure_rate(self, values: Sequence[Any], row_text: Callable[[int], str], share: float) -> None:
         """Print the failures among ``values``.
 
         Args:
             row_text: describes a row in a message.
-            share: of the rows of the largest call so far, the most that may fail; unless it is 0, one of several rows
-                always may. Later calls may be of a few rows, as the groups that dynamic sampling replaces.
+            share: the largest share of failures, in rows of the largest call so far; unless it is 0, one of several
+                rows always may fail. Later calls may have few rows, as the groups that dynamic sampling replaces.
         Raises:
             RunError: more failed.
         """
@@ -113,7 +113,7 @@ class Failures:
             more = f". {summary}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
             raise RunError(f"{first.message} ({row_text(row)}){more}")
         for row, failure in failed:
-            self.tell(failure.message, f" ({row_text(row)}). {summary}; up to {share:.0%} are left out")
+            self.warn_once(failure.message, f" ({row_text(row)}). {summary}; up to {share:.0%} are left out")
 
 
 def row_text(problem: Problem, response: str) -> str:
@@ -123,10 +123,10 @@ def row_text(problem: Problem, response: str) -> str:
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """A function of the user's.
+    """A reward function of the user's.
 
     Attributes:
-        where: names it in messages: `my_rewards.py: accuracy`.
+        where: its name in messages: `my_rewards.py: accuracy`.
     """
 
     where: str
@@ -135,17 +135,17 @@ class RewardFunction:
 
     @property
     def pool(self) -> Pool:
-        """Return its worker, which the first call starts."""
+        """The function's worker, which the first call starts."""
         return shared_pool(self.target, self.limits)
 
     def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
-        """Begin to compute the values of ``count`` rows."""
+        """Start computing the values of ``count`` rows."""
         return self.pool.submit({"count": count, "columns": columns}, seconds)
 
     def read(self, future: Future[Any]) -> Rewards:
-        """Return the values of a call that has begun.
+        """Return the values of a call.
 
-        Raises JobError where it gave none, and RunError where it gave no list, or one of another length.
+        Raises JobError where it failed, and RunError where it returned no list, or one of another length.
         """
         answer = future.result()
         if "wrong" in answer:
@@ -159,9 +159,9 @@ class RewardFunction:
         return RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {wanted}")
 
     def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
-        """Return the value of each row alone, after a call for all of them that failed.
+        """Return the values of separate calls for each row, after a call for all that failed.
 
-        All together take as long as one call may; rows that are left then have the failure of the first call.
+        They share the deadline of one call; the remaining rows have the failure of the first.
         """
         until = time.monotonic() + self.limits.seconds
         alone = max(1.0, _ALONE * self.limits.seconds)
@@ -181,25 +181,25 @@ class RewardFunction:
         return Rewards(values, logged)
 
     def failure(self, error: JobError, seconds: float | None = None) -> RewardFailure:
-        """Return the failure of a call; ``seconds``: its deadline, if another than that of the limits."""
+        """Return the failure of a call; ``seconds``: its deadline, if not that of the limits."""
         failure = failure_of(error, self.where, self.limits, seconds)
         return RewardFailure(failure.reason, f"task.reward: {failure.message}")
 
 
 def reward_file(written: str, folder: Path | None = None) -> UserFile:
-    """Return the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError where there is none of that digest."""
+    """Return the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError if no file has that digest."""
     file, _, function = written.rpartition(":")
     _, at, digest = function.partition("@")
     return find_user_file(f"{file}{at}{digest}", folder)
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
-    """Return the function that ``FILE.py:FUNCTION@DIGEST`` names."""
+    """Return the function of ``FILE.py:FUNCTION@DIGEST``."""
     recorded = "@" in written.rpartition(":")[2]
     return _function(written if recorded else f"{written}@{reward_file(written).digest}", timeout, memory_mib)
 
 
-# A file is read once: it may be edited while a training goes on.
+# A file is read once: it may be edited during a training.
 @lru_cache(maxsize=64)
 def _function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     file, name = reward_file(written), written.rpartition(":")[2].partition("@")[0]
@@ -207,12 +207,12 @@ def _function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     settings = {"file": file.as_json(), "name": name, "seconds": limits.loading - 15}
     path = shown(file.path)
     return RewardFunction(
-        f"{path}: {name}", Target("rlvr_cli.workers.reward:ready", settings, what=f"runs {path}"), limits
+        f"{path}: {name}", Target("rlvr_cli.workers.reward:ready", settings, purpose=f"runs {path}"), limits
     )
 
 
 class RewardFunctions:
-    """The reward functions of a task, and what was printed of them."""
+    """The reward functions of a task, and the failures reported so far."""
 
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
         self.functions = functions
@@ -221,7 +221,7 @@ class RewardFunctions:
         self._silent = True
 
     def load(self) -> None:
-        """Import the files. Raises UserError with all that is wrong with them."""
+        """Import the files. Raises UserError with every problem."""
         problems = []
         for function, loaded in [(function, function.pool.submit(None)) for function in self.functions]:
             try:
@@ -234,15 +234,15 @@ class RewardFunctions:
     def rewards(
         self, columns: Mapping[str, Sequence[Any]], count: int, row_text: Callable[[int], str], share: float
     ) -> list[Rewards]:
-        """Return what each function gives each row; all functions work at the same time.
+        """Return the rewards of each function; all functions run concurrently.
 
-        A call that gives no values is made again for each row alone.
+        After a call that fails, each row is called separately.
 
         Args:
             row_text: describes a row in a message.
-            share: of the rows, the most that may fail.
+            share: the largest share of rows that may fail.
         Raises:
-            RunError: more than that failed, or a function takes or returns something else than it must.
+            RunError: more failed, or a function has another signature or type of result.
         """
         futures = [function.begin(columns, count) for function in self.functions]
         results = []
@@ -255,17 +255,17 @@ class RewardFunctions:
                 if count > 1:
                     result = function.one_by_one(columns, count, failure)
                     if not any(isinstance(value, RewardFailure) for value in result.values):
-                        every = f"That was for all {count} completions at once; each alone has its reward"
-                        self.failures.tell(failure.message, f". {every}")
-            self.failures.account(result.values, row_text, share)
+                        every = f"The call for all {count} completions failed; separate calls succeeded"
+                        self.failures.warn_once(failure.message, f". {every}")
+            self.failures.check_failure_rate(result.values, row_text, share)
             results.append(result)
         recorded = Counter(name for result in results for name in result.logged)
         if twice := [name for name, times in recorded.items() if times > 1]:
-            raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a name of its own.")
+            raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a different name.")
         return results
 
     def check_silence(self, results: Sequence[Rewards], count: int) -> None:
-        """Print that no function ever gave a number. Raises RunError when they go on like that."""
+        """Warn when no function has returned a number yet. Raises RunError after several such calls."""
         self._silent &= all(value is None for result in results for value in result.values)
         if not self._silent:
             return

@@ -1,4 +1,4 @@
-"""Look data sets up by name: their tasks, their splits, and whether a training has problems."""
+"""Look up data sets by name, and check that a training has problems."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def data_sets() -> Mapping[str, DataSet]:
     return {name: replace(data_set, task=task) for task, kind in kinds for name, data_set in kind.sets.items()}
 
 
-def whole_set(name: str) -> Task:
-    """Return the task of the data set ``name``, with keys that leave no row of it out."""
+def full_set(name: str) -> Task:
+    """Return the task of the data set ``name`` with keys that select all of its rows."""
     task = data_sets()[name].task
     kind = task_kinds()[task]
-    return kind.model_validate({"name": task, "data": name, **kind.whole})
+    return kind.model_validate({"name": task, "data": name, **kind.every_row})
 
 
 def set_to_fetch(name: str) -> Task:
-    """Return the task of the public set ``name``, with every row of it. Raises UserError where the hub has none."""
+    """Return the task of the public set ``name`` with all rows. Raises UserError if it is not on the hub."""
     sets = data_sets()
     on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
     if name not in sets:
@@ -56,11 +56,11 @@ def set_to_fetch(name: str) -> Task:
     if sets[name].hub is None:
         files = " and ".join(f"{file}.jsonl" for file in sets[name].files.values())
         raise UserError(f"{name}: is not on the Hugging Face hub. Put its rows at {files} inside the folder.")
-    return whole_set(name)
+    return full_set(name)
 
 
 def has_split_mark(data: str) -> bool:
-    """Tell whether the layout of ``data`` settles its split: a named set, a folder, a hub id, or a file's name."""
+    """Return whether ``data`` determines its split: a named set, a folder, a hub id, or a file's name."""
     path = local_path(data)
     return data in data_sets() or not path.is_file() or split_mark(path) is not None
 
@@ -72,7 +72,7 @@ def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
 
 
 def is_generated(data: str) -> bool:
-    """Tell whether ``data`` (`task.data`) names problems that are generated."""
+    """Return whether ``data`` (`task.data`) names generated problems."""
     return data in data_sets() and data_sets()[data].generated
 
 
@@ -82,16 +82,15 @@ def benchmarks() -> tuple[str, ...]:
 
 
 def generated_names() -> tuple[str, ...]:
-    """Return the names of the problems that are generated."""
+    """Return the names of the generated problems."""
     return tuple(name for name, data_set in data_sets().items() if data_set.generated)
 
 
 def check_problems(task: Task, splits: Sequence[str]) -> None:
-    """Refuse data without problems of each of ``splits``, as far as that shows without reading any.
+    """Check, without reading rows, that the data has problems of each of ``splits``.
 
     Raises:
-        UserError: a data set that has none, or that is not where it is looked for; data that is nowhere; a folder that
-            nothing is looked for in.
+        UserError: a data set without them or not in its folder; data that does not exist; an unused folder.
     """
     check_folder(task)
     if task.is_generated:
@@ -114,7 +113,7 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
 
 
 def check_folder(task: Task) -> None:
-    """Refuse a folder that nothing is looked for in. Raises UserError."""
+    """Raise UserError for a task.data_dir that has no effect."""
     if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
     reason = f"task.data={task.data} is no such name"
@@ -123,21 +122,21 @@ def check_folder(task: Task) -> None:
     names = ", ".join(sets_of(task.name, "train"))
     remedy = f"Set task.data to one of {names}, or leave" if names else "Leave"
     raise UserError(
-        f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {reason}. {remedy} "
+        f"task.data_dir={task.data_dir!r}: is the folder of data sets with a name, and {reason}. {remedy} "
         "the folder out."
     )
 
 
-def waits_for_a_folder(task: Task) -> bool:
-    """Tell whether the training problems are a set that is not on the hub, and task.data_dir is not set."""
+def needs_folder(task: Task) -> bool:
+    """Return whether the training set is not on the hub and task.data_dir is not set."""
     data_set = data_sets().get(task.data)
     return data_set is not None and task.data_dir is None and data_set.hub is None and "train" in data_set.files
 
 
 def problems_name(task: str, data: str) -> str:
-    """Return the name of problems wherever they are printed, stored and compared: never the name of other problems.
+    """Return the name under which problems are printed, stored and compared, unique to them.
 
-    A data set's own name (that of its hub id too); else the name of the file or folder with its ending, or the hub id.
+    The data set's name (also for its hub id), else the name of the file or folder with its ending, or the hub id.
 
     Args:
         task: the task's name. data: `task.data`.

@@ -1,4 +1,4 @@
-"""Tasks whose problems come in sizes, a share of them each: people of a puzzle, numbers of a sum."""
+"""Tasks with problems of several sizes in given shares: people of a puzzle, numbers of a sum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import DataSplit, Problem
 
-# How far from 1 the sum of shares may be.
+# Tolerance of the sum of shares.
 SHARE_TOLERANCE = 1e-6
 
 
@@ -32,15 +32,14 @@ SumToOne = AfterValidator(_sum_to_one)
 
 
 class SharedOut(Task):
-    """A task with shares of sizes, as ``people: {2: 0.5, 3: 0.5}``."""
+    """A task with a share of its problems for each size, as ``people: {2: 0.5, 3: 0.5}``."""
 
-    # The key that has the shares, and the entry of a problem's data whose length is its size.
+    # The key of the shares, and the entry of a problem's data whose length is its size.
     shares_key: ClassVar[str]
     size_of: ClassVar[str]
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """Return size -> share of the problems."""
         return dict(getattr(self, self.shares_key))
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
@@ -56,7 +55,7 @@ class SharedOut(Task):
         return self.shuffled(chosen, split, seed)
 
     def load(self, split: DataSplit) -> list[Problem]:
-        """Return the problems of ``split`` of the sizes in the shares. Raises UserError without any, too."""
+        """Return the problems of ``split`` of the sizes in the shares. Raises UserError also without any."""
         problems = super().load(split)
         fitting = [problem for problem in problems if self._size(problem) in self.shares]
         if not fitting:
@@ -68,7 +67,7 @@ class SharedOut(Task):
         return fitting
 
     def shuffled(self, problems: list[Problem], split: DataSplit, seed: int) -> list[Problem]:
-        """Put the problems of all sizes in random order."""
+        """Shuffle the problems of all sizes."""
         random.Random(stream_seed(seed, self.name, split, "order")).shuffle(problems)
         return problems
 
@@ -77,7 +76,7 @@ class SharedOut(Task):
 
 
 def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, int]) -> dict[Size, int]:
-    """Split ``count`` by ``shares`` (largest remainder), giving what exceeds ``available`` to the other sizes."""
+    """Split ``count`` by ``shares`` (largest remainder), moving what exceeds ``available`` to the other sizes."""
     allotted = dict.fromkeys(shares, 0)
     open_sizes = sorted(shares)
     remaining = count

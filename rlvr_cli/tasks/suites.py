@@ -1,4 +1,4 @@
-"""The papers' evaluations as suites of benchmarks (suites.yaml), and the settings of a benchmark named alone."""
+"""The papers' evaluations as suites of benchmarks (suites.yaml), and the settings of a single benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 
 POWERS = (1, 2, 4, 8, 16, 32)
 
-# The samples of a benchmark that is named alone, by its number of problems: most problems first.
+# The samples of a single benchmark, by its number of problems: most problems first.
 _BY_SIZE = (
     (1_000, 4, "ACPO, table 1"),
     (40, 8, "ACPO, table 2; K&K: AR-Lopti, section 5.1"),
@@ -25,13 +25,13 @@ _BY_SIZE = (
 
 @dataclass(frozen=True)
 class Setting:
-    """Hold how one benchmark is sampled, prompted and judged.
+    """Sampling, prompting and judging of a benchmark.
 
     Attributes:
-        samples: sampled completions a problem; 0 = the greedy one alone.
+        samples: sampled completions for each problem; 0 = only the greedy one.
         task: keys of the task's section.
-        figures: what the paper prints: `greedy`, `avg` (over all samples), `pass@k` or `maj@k`.
-        source: where `samples` (with k and greedy), `temperature`, `length` and `prompt` are from.
+        figures: as the paper prints them: `greedy`, `avg` (over all samples), `pass@k` or `maj@k`.
+        source: of `samples` (with k and greedy), `temperature`, `length` and `prompt`.
     """
 
     benchmark: str
@@ -51,17 +51,17 @@ class Setting:
         return values
 
     def choices(self) -> dict[str, Any]:
-        """Return what distinguishes this setting from another of its benchmark, whatever the figures' sources are."""
+        """Return the values that distinguish settings of a benchmark: all but figures and sources."""
         return {key: value for key, value in self.as_json().items() if key not in ("figures", "source")}
 
 
 @dataclass(frozen=True)
 class Average:
-    """Describe a mean over a suite's figures, each with the same weight.
+    """An unweighted mean of a suite's figures.
 
     Attributes:
         parts: (benchmark, figure) pairs.
-        by_subgroup: every subgroup of the benchmark is a figure of its own, as K&K's numbers of people.
+        by_subgroup: whether each subgroup of the benchmark is a separate figure, as K&K's numbers of people.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Average:
 
 @dataclass(frozen=True)
 class Suite:
-    """Hold what one paper evaluates on."""
+    """The evaluation of one paper."""
 
     name: str
     paper: str
@@ -82,7 +82,7 @@ class Suite:
 
 
 def _suite(name: str, paper: str, settings: Any, averages: Any = (), notes: tuple[str, ...] = ()) -> Suite:
-    """Read an entry of ``suites.yaml``; a setting of several benchmarks is one of each."""
+    """Read an entry of ``suites.yaml``; split a setting of several benchmarks."""
     single = (Setting(**{**entry, "benchmark": name}) for entry in settings for name in entry["benchmark"])
     return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), notes)
 
@@ -99,12 +99,12 @@ SUITES = {name: _suite(name, **entry) for name, entry in _ENTRIES.items()}
 
 
 def evaluation_names() -> tuple[str, ...]:
-    """Return every name that an evaluation may be asked for by."""
+    """Return every name that `--benchmark` accepts."""
     return (*benchmarks(), *generated_names(), *SUITES)
 
 
 def unknown_names(names: Sequence[str], key: str) -> list[str]:
-    """Return a line for each unknown one of ``names``, which were given as ``key`` (`--benchmark`)."""
+    """Return an error for each unknown one of ``names``, given by ``key`` (`--benchmark`)."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
     lines = [f"{key} {name}: unknown.{did_you_mean(name, evaluation_names())}" for name in unknown]
     if lines:
@@ -114,10 +114,10 @@ def unknown_names(names: Sequence[str], key: str) -> list[str]:
 
 
 def setting_alone(benchmark: str) -> Setting:
-    """Return the setting of a benchmark that is named without a suite.
+    """Return the setting of a benchmark outside a suite.
 
-    Samples by the number of problems, with every power of two up to them as k, and the greedy completion; sampled at
-    temperature 1. Which problems there are is the benchmark's; how they are prompted and judged is left to the run.
+    The number of samples depends on the number of problems; k is every power of two up to it; with the greedy
+    completion; temperature 1. The run's settings decide prompts and judging.
     """
     data_set = data_sets()[benchmark]
     samples, source = next((n, source) for above, n, source in _BY_SIZE if data_set.size > above)

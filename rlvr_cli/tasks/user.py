@@ -1,4 +1,4 @@
-"""A task in a Python file of the user's: one class with problems, a prompt and a judge.
+"""A task in a user file: one class with problems, a prompt and a judge.
 
     from rlvr_cli import Task
 
@@ -9,8 +9,8 @@
         def prompt(self, problem): ...                  # text, or messages
         def judge(self, problem, response): ...         # a number, or a dict
 
-:class:`UserTask` makes it a task as any other: its problems are made and its responses judged in worker processes with
-a deadline and a memory limit. The class is a value of one load of a configuration; no other configuration knows it.
+:class:`UserTask` wraps it: worker processes with a deadline and a memory limit generate its problems and judge its
+responses. The class belongs to one load of a configuration and is not registered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from rlvr_cli.core.user_code import (
 from rlvr_cli.tasks import base
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, vote
 from rlvr_cli.tasks.files import text_problem
-from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, generated_set
 from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos, unfit_conversation
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
@@ -67,25 +67,25 @@ from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
 from rlvr_cli.workers.reward import NUMBER, can_be_logged, reward_number
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
-# Problems are made all at once: so many times the deadline of a verdict.
+# Deadline of the generation of all problems, in deadlines of a verdict.
 _PROBLEMS = 10
-# A function that repeats its problems is asked for twice as many this often, and read to this multiple of the number.
+# For a function that repeats its problems: how often to double the requested number, and the multiple of it to read.
 _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
 _MUCH = 0.25
 _SOLUTIONS = 1000
-# Problems of a split that are made twice, to see that they are the same.
+# Problems of a split that are generated twice, to check that they are reproducible.
 _SAMPLE = 16
-# What is judged before anything starts.
+# The response judged in the trial.
 _TRIAL = "I do not know."
-# What rlvr calls the methods with.
+# The arguments of the methods.
 CALLED: Mapping[str, tuple[str, ...]] = {
     "problems": ("split", "count", "seed"),
     "prompt": ("problem",),
     "judge": ("problem", "response"),
     "solution": ("problem",),
 }
-# Keys of a judgement that are not recorded as they are.
+# Keys of a judgement that become fields of the verdict.
 _JUDGEMENT = ("reward", "parts", "correct", "answer")
 Row = dict[str, Any]
 Judgement = float | None | Mapping[str, Any]
@@ -126,7 +126,7 @@ class Task(Section):
 
 
 class UserTask(base.Task):
-    """A task as any other, made of the user's class ``kind``."""
+    """A task that wraps the user's class ``kind``."""
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     runs_own_code: ClassVar = True
@@ -139,7 +139,7 @@ class UserTask(base.Task):
         500, description="Problems of test, and of dev, at most; train has none of them."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Seconds by the clock that a verdict may take; all problems, ten times as long."
+        60.0, description="Wall-clock seconds for a verdict; ten times as long for generating the problems."
     )
     reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that the judge may use.")
     reward_failures: Probability = Field(
@@ -159,44 +159,44 @@ class UserTask(base.Task):
 
     @cached_property
     def task(self) -> Task:
-        """Return the user's object with the values of its keys."""
+        """The user's object with the values of its keys."""
         return self.kind(**{key: copy.deepcopy(getattr(self, key)) for key in self.kind.model_fields})
 
     # In this process
 
     @property
     def limits(self) -> Limits:
-        """Return what a verdict may take."""
         return worker_limits(self.reward_timeout, self.reward_memory)
 
     @property
     def pool(self) -> Pool:
-        """Return the workers of the task as it is set."""
         file, values = self.user_file, json.loads(self.model_dump_json())
         settings = {"file": file.as_json(), "values": values, "seconds": self.limits.loading - 15}
         return shared_pool(
-            Target(f"{__name__}:worker", settings, what=f"runs {shown(file.path)}"), self.limits, self.reward_workers
+            Target(f"{__name__}:worker", settings, purpose=f"runs {shown(file.path)}"), self.limits, self.reward_workers
         )
 
     @cached_property
     def failures(self) -> Failures:
-        """Return the failures of the judge that were printed."""
+        """The failures of the judge reported so far."""
         return Failures()
 
     def check_before(self) -> None:
-        """Make two problems, or read them where they are local, and judge a response to each. Raises UserError."""
+        """Generate two problems, or read them if they are local, and judge a response to each. Raises UserError."""
         if self.is_generated:
-            self._done({"try": 2}, "its trial", UserError)
+            self._run_job({"try": 2}, "its trial", UserError)
         elif local_path(self.data).exists():
             for problem in self.problems("train", 2, 0):
                 job, about = {"judge": list(astuple(problem)), "response": _TRIAL}, f" (problem {problem.id})"
-                self._done(job, "its trial", UserError, about)
+                self._run_job(job, "its trial", UserError, about)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         about = f" ({count} problems of {split}, seed {seed})."
-        return [Problem(**row) for row in self._done({"generate": [split, count, seed]}, "problems", RunError, about)]
+        return [
+            Problem(**row) for row in self._run_job({"generate": [split, count, seed]}, "problems", RunError, about)
+        ]
 
-    def _done(self, job: Any, called: str, kind: type[UserError | RunError], about: str = "") -> Any:
+    def _run_job(self, job: Any, called: str, kind: type[UserError | RunError], about: str = "") -> Any:
         seconds = _PROBLEMS * self.reward_timeout
         try:
             return self.pool.submit(job, seconds).result()
@@ -209,8 +209,8 @@ class UserTask(base.Task):
             return self.read({"id": where, **fields}, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Write the text as the user's turn of the model's chat template, or as it is where there is none."""
-        content = self.asked(problem)
+        """Return the text as the user's turn of the chat template, or unchanged for a model without a template."""
+        content = self.user_prompt(problem)
         if isinstance(content, str) and not has_template(tokenizer):
             return leading_bos(tokenizer) + content
         messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
@@ -218,8 +218,8 @@ class UserTask(base.Task):
         return conversation_prompt(tokenizer, messages, instead=instead, options=self.chat_template_kwargs)
 
     def problem_wording(self, problem: Problem) -> str:
-        """Return the whole prompt: a question may be about something else in the row."""
-        return _text(self.asked(problem))
+        """Return the whole prompt: a question may refer to other columns of the row."""
+        return _text(self.user_prompt(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         if self.kind.solution is Task.solution:
@@ -229,33 +229,33 @@ class UserTask(base.Task):
             several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
             texts = list(islice(several, _SOLUTIONS))
         if not all(isinstance(text, str) for text in texts):
-            raise self._wrong("solution", solutions, "text, several, or None")
+            raise self._invalid_result("solution", solutions, "text, several, or None")
         return iter(texts) if texts else None
 
     def judging(self) -> Judging:
-        """Judge every response as a job of its own, while others are still to come."""
+        """Start judging responses as separate jobs."""
         return _Judging(self)
 
     # In a worker, or here
 
-    def asked(self, problem: Problem) -> str | list[dict[str, str]]:
-        """Return the user's prompt of a problem, within the deadline. Raises RunError where it is none."""
+    def user_prompt(self, problem: Problem) -> str | list[dict[str, str]]:
+        """Return the user's prompt of a problem, within the deadline. Raises RunError for an invalid one."""
         with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
-            return self._asked(problem)
+            return self._user_prompt(problem)
 
-    def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
+    def _user_prompt(self, problem: Problem) -> str | list[dict[str, str]]:
         prompt: Any = self.task.prompt(_row(problem))
         is_text = isinstance(prompt, str) and prompt.strip()
         if not is_text and (not are_messages(prompt) or unfit_conversation(prompt) is not None):
-            raise self._wrong("prompt", prompt, "text, or messages of which the last is the user's")
+            raise self._invalid_result("prompt", prompt, "text, or messages of which the last is the user's")
         if (unwritable := text_problem(prompt)) is not None:
             raise RunError(f"{self._line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
         return cast("str | list[dict[str, str]]", prompt)
 
     def read(self, row: Any, where: str) -> Problem:
-        """Return the problem of a dict. Raises RunError."""
+        """Return the problem of a row. Raises RunError."""
         if not isinstance(row, dict):
-            raise self._wrong("problems", row, f"a dict ({where})")
+            raise self._invalid_result("problems", row, f"a dict ({where})")
         data = {key: value for key, value in row.items() if key != "id"}
         for name, value in data.items():
             try:
@@ -264,21 +264,21 @@ class UserTask(base.Task):
                 same = False
             if not same:
                 wanted = "text, numbers, lists and dicts with names of text"
-                raise self._wrong("problems", {name: value}, f"JSON values: {wanted} ({where})")
+                raise self._invalid_result("problems", {name: value}, f"JSON values: {wanted} ({where})")
         if (unwritable := text_problem(row)) is not None:
             raise RunError(f"{self._line('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
         subgroup, question = data.get("subgroup"), data.get("question")
         problem = Problem(identity, "", data, subgroup if isinstance(subgroup, str) else "all")
-        question = question if isinstance(question, str) else _text(self._asked(problem))
+        question = question if isinstance(question, str) else _text(self._user_prompt(problem))
         return Problem(identity, question, data, problem.subgroup)
 
-    def made(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """Return problems as the user's `problems` gives them, each prompt once and in one split, whatever the seed.
+    def generate_problems(self, split: Split, count: int, seed: int) -> list[Problem]:
+        """Return distinct problems of the user's `problems`, each prompt in one split only, for any seed.
 
-        Raises RunError where there are too few.
+        Raises RunError if they are too few.
         """
-        excluded, wanted = self._excluded, count if split == "train" else self.held_out
+        excluded, wanted = self._excluded_prompts, count if split == "train" else self.held_out
         if excluded is None:
             wanted = count
         elif count > wanted:
@@ -304,13 +304,13 @@ class UserTask(base.Task):
     def _distinct(
         self, split: Split, count: int, seed: int, others: Callable[[str], bool]
     ) -> tuple[dict[str, Problem], int, int]:
-        """Return up to ``count`` problems by prompt, how many were read, and how many prompts were of ``others``."""
+        """Return up to ``count`` problems by prompt, the number read, and the number of prompts in ``others``."""
         for requested in (count * 2**number for number in range(_DOUBLED)):
             problems: dict[str, Problem] = {}
             read = left_out = 0
             for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
                 problem = self.read(row, f"{split} problem {read}")
-                prompt = json.dumps(self._asked(problem))
+                prompt = json.dumps(self._user_prompt(problem))
                 if others(prompt):
                     left_out += 1
                 else:
@@ -322,27 +322,27 @@ class UserTask(base.Task):
         return problems, read, left_out
 
     @cached_property
-    def _excluded(self) -> dict[str, set[str]] | None:
-        """Return the prompts that a split may not have: dev those of test, train those of both.
+    def _excluded_prompts(self) -> dict[str, set[str]] | None:
+        """Return the prompts excluded from a split: from dev those of test, from train those of both.
 
-        None where that is much of train, as of few problems or of a function that gives the same for every split: then
-        a hash of the prompt says whose a problem is.
+        None where they are a large share of train (few problems, or the same for every split): then a hash of the
+        prompt decides the split.
         """
         splits: tuple[Split, ...] = ("test", "dev", "train")
         prompts: dict[str, set[str]] = {}
         for split in splits:
             self._sample(split)
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
-            prompts[split] = {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
+            prompts[split] = {json.dumps(self._user_prompt(self.read(row, f"a {split} problem"))) for row in rows}
         if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MUCH * len(prompts["train"]):
             return None
-        # Where problems come twice, a split has more rows than were looked at.
+        # With duplicates a split has more rows than were read.
         test = prompts["test"] | self._distinct("test", self.held_out, HELD_OUT_SEED, set().__contains__)[0].keys()
         dev = prompts["dev"] | self._distinct("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
         return {"test": set(), "dev": test, "train": test | dev}
 
     def _sample(self, split: Split) -> list[Problem]:
-        """Return a few problems. Raises RunError where a second call gives others: every process makes its own."""
+        """Return a few problems. Raises RunError if a second call differs: every process generates them itself."""
         problems, again = (
             [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _SAMPLE, 0), _SAMPLE)]
             for _ in range(2)
@@ -354,36 +354,36 @@ class UserTask(base.Task):
             )
         return problems
 
-    def tried(self, count: int) -> None:
-        """Make problems of each split, write the prompts of ``count`` and judge a response to each. Raises RunError."""
+    def dry_run(self, count: int) -> None:
+        """Generate problems of each split, write ``count`` prompts and judge a response to each. Raises RunError."""
         _, _, problems = self._sample("test"), self._sample("dev"), self._sample("train")
         if not problems:
-            raise RunError(f"{self._line('problems')}: problems gave no train problem")
+            raise RunError(f"{self._line('problems')}: problems returned no train problem")
         for problem in problems[:count]:
-            self.asked(problem)
+            self.user_prompt(problem)
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
-                self.judged(problem, _TRIAL)
+                self.judge_response(problem, _TRIAL)
 
     def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
         rows = self.task.problems(split, count, seed)
         if isinstance(rows, (str, bytes, Mapping)) or not hasattr(rows, "__iter__"):
-            raise self._wrong("problems", rows, "dicts, in a list or by yield")
+            raise self._invalid_result("problems", rows, "dicts, in a list or by yield")
         return iter(rows)
 
-    def judged(self, problem: Problem, response: str) -> Verdict:
-        """Return the verdict of the user's `judge`. Raises RunError where that gives none."""
+    def judge_response(self, problem: Problem, response: str) -> Verdict:
+        """Return the verdict of the user's `judge`. Raises RunError for an invalid one."""
         judgement = awaited(self.task.judge(_row(problem), response))
         fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
         components, answer = fields.get("parts", {}), fields.get("answer", vote(response))
         logged = {str(key): value for key, value in fields.items() if key not in _JUDGEMENT}
         answer = str(answer) if isinstance(answer, Real) else answer
         if not isinstance(components, dict):
-            raise self._wrong("judge", judgement, "a dict of numbers for parts")
+            raise self._invalid_result("judge", judgement, "a dict of numbers for parts")
         if "reward" not in fields and "parts" not in fields:
-            raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
+            raise self._invalid_result("judge", judgement, "a dict with reward, or with parts that add up to it")
         for name, value in {**logged, "answer": answer}.items():
             if not can_be_logged(value):
-                raise self._wrong("judge", {name: value}, f"text, None or {NUMBER} for {name}")
+                raise self._invalid_result("judge", {name: value}, f"text, None or {NUMBER} for {name}")
         if (unwritable := text_problem([answer, logged, *map(str, components)])) is not None:
             raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:
@@ -391,7 +391,7 @@ class UserTask(base.Task):
         components = {str(name): self._number(value) for name, value in components.items()}
         reward = self._number(fields["reward"] if "reward" in fields else sum(components.values()))
         if components and not math.isclose(sum(components.values()), reward, abs_tol=1e-6):
-            raise self._wrong(
+            raise self._invalid_result(
                 "judge", judgement, f"a reward that is the sum of its parts, {sum(components.values()):g}"
             )
         correct = bool(fields.get("correct", reward > self.reward_range[1] - 1e-9))
@@ -401,32 +401,34 @@ class UserTask(base.Task):
     def _number(self, value: Any) -> float:
         number = reward_number(value)
         if not isinstance(number, float):
-            raise self._wrong("judge", value, f"{NUMBER}, a bool, None or a dict with reward")
+            raise self._invalid_result("judge", value, f"{NUMBER}, a bool, None or a dict with reward")
         return number
 
     def _line(self, method: str) -> str:
         return function_line(getattr(self.kind, method), self.user_file)
 
-    def _wrong(self, method: str, value: Any, wanted: str) -> RunError:
+    def _invalid_result(self, method: str, value: Any, wanted: str) -> RunError:
         return RunError(f"{self._line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
 
 
 class _Judging(Judging):
-    """Responses that are judged in worker processes, each a job of its own."""
+    """Judges responses in worker processes, each as a separate job."""
 
     def __init__(self, task: UserTask) -> None:
         self._task, self._pool = task, task.pool
         self._rows: list[tuple[Problem, str, Future[Any]]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Begin to judge a response."""
+        """Start judging a response."""
         job = {"judge": list(astuple(problem)), "response": response}
         self._rows.append((problem, response, self._pool.submit(job)))
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdicts. Raises RunError where more than the allowed share of them could not be had."""
+        """Return the verdicts. Raises RunError where more than the allowed share failed."""
         results = [self._result(future) for _, _, future in self._rows]
-        self._task.failures.account(results, lambda row: row_text(*self._rows[row][:2]), self._task.reward_failures)
+        self._task.failures.check_failure_rate(
+            results, lambda row: row_text(*self._rows[row][:2]), self._task.reward_failures
+        )
         components = next((result.parts for result in results if isinstance(result, Verdict)), {"reward": 0.0})
         return [
             Verdict(0.0, dict.fromkeys(components, 0.0), False, None, result.reason, scorable=False)
@@ -450,7 +452,7 @@ class _Judging(Judging):
 
 
 def worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Make what a worker does with a job: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
+    """Return the worker's job handler: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
     file = UserFile.of_json(settings["file"])
     user_code.load_module(file, settings["seconds"])
     task = load_task(file).model_validate_json(json.dumps(settings["values"]))
@@ -458,11 +460,11 @@ def worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     def answer(job: Any) -> Any:
         if "judge" in job:
             with guarded(file, "judge"):
-                return list(astuple(task.judged(Problem(*job["judge"]), job["response"])))
+                return list(astuple(task.judge_response(Problem(*job["judge"]), job["response"])))
         with guarded(file, "problems"):
             if "try" in job:
-                return task.tried(job["try"])
-            return [vars(problem) for problem in task.made(*job["generate"])]
+                return task.dry_run(job["try"])
+            return [vars(problem) for problem in task.generate_problems(*job["generate"])]
 
     return answer
 
@@ -471,11 +473,11 @@ def load_task(file: UserFile) -> type[UserTask]:
     """Import the file and return its task. Raises UserError, each problem with file and line."""
     classes = classes_of(file)
     tasks = [kind for kind in classes if issubclass(kind, Task)]
-    # A base of the file's own is no task of its own.
+    # Base classes in the file are not tasks.
     tasks = [kind for kind in tasks if not any(kind in other.__mro__[1:] for other in tasks)]
     if len(tasks) > 1:
         names = ", ".join(f"{kind.__name__} ({file.at(kind.__name__)})" for kind in tasks)
-        raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a file of its own.")
+        raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a separate file.")
     if not tasks:
         wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
         reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
@@ -491,7 +493,6 @@ def load_task(file: UserFile) -> type[UserTask]:
 
 
 def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
-    """Yield all that is wrong with a user's class."""
     name = file.path.stem
     if name in base.Task.kinds:
         yield f"{where}: the task is named after its file, and {name} is built in. Rename the file"
@@ -530,7 +531,6 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
 
 
 def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
-    """Make the task of a user's class."""
     name, fields = file.path.stem, dict[str, Any]()
     for key, field in kind.model_fields.items():
         annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
@@ -547,7 +547,7 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
         **fields,
         file=(Annotated[str, BeforeValidator(lambda _: file.reference)], Field(file.reference, description=FILE)),
     )
-    task.sets = {f"{name}-gen": made_here(f"The problems of {file.path.name}.")}
+    task.sets = {f"{name}-gen": generated_set(f"The problems of {file.path.name}.")}
     task.problem_keys = ("held_out", *fields)
     task.kind, task.user_file = kind, file
     return cast("type[UserTask]", task)
@@ -557,7 +557,7 @@ FILE = "The user file of the task, with the beginning of its SHA-256."
 
 
 class _Recorded(base.Task):
-    """Keep a task whose file is not imported: any keys as they stand, and no problems, prompts or verdicts."""
+    """A task whose file is not imported: any keys, unchecked, and no problems, prompts or verdicts."""
 
     model_config = ConfigDict(extra="allow")
     runs_own_code: ClassVar = True
@@ -566,11 +566,11 @@ class _Recorded(base.Task):
 
 @lru_cache(maxsize=64)
 def recorded_task(name: str) -> type[base.Task]:
-    """Make the section ``task`` of a run or a configuration without importing the file that is the task ``name``."""
+    """Return a section ``task`` for the user's task ``name`` without importing its file."""
     generated, make = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen", cast("Any", create_model)
     keys = {"name": (Literal[name], name), "data": (Data, generated)}
     task = make("Recorded", __base__=_Recorded, __module__=f"{user_code.PREFIX}recorded", **keys)
-    task.sets = {generated: made_here("The problems of a user's file.")}
+    task.sets = {generated: generated_set("The problems of a user's file.")}
     return cast("type[base.Task]", task)
 
 
@@ -580,7 +580,6 @@ def _split_of(prompt: str) -> Split:
 
 
 def _row(problem: Problem) -> Row:
-    """Copy the row that `problems` gave."""
     return {"id": problem.id, **copy.deepcopy(problem.data)}
 
 

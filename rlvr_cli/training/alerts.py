@@ -16,10 +16,10 @@ from rlvr_cli.training.progress import Reporter
 
 
 class TrainingAlerts:
-    """Watches the lines of metrics.jsonl; every process has one.
+    """Watches the lines of metrics.jsonl, in every process.
 
     Args:
-        accelerator: its processes wait for each other before they end a run.
+        accelerator: synchronizes the processes before they end a run.
         peak_lr: the run's learning rate.
     """
 
@@ -34,24 +34,24 @@ class TrainingAlerts:
         self._started: list[Alert] = []
 
     def resume(self) -> None:
-        """Take in what was recorded before."""
+        """Replay the recorded lines."""
         for line in read_jsonl(self.run.metrics_path):
             self._monitor.add(line)
 
-    def see(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Take in a line; returns its alert columns."""
+    def observe(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Add a line and return its alert columns."""
         self._started = self._monitor.add(row)
         return self._monitor.fields(
             row["rollout"], collapse=self.train.on_collapse != "off", signal=self.train.on_no_signal != "off"
         )
 
-    def tell(self) -> None:
-        """Report the alerts that began with the step just recorded; raise JointError where one ends the run."""
+    def report(self) -> None:
+        """Report the alerts that began with the step just recorded. Raises JointError where one ends the run."""
         for alert in self._started:
             key = "on_no_signal" if alert.name == NO_SIGNAL else "on_collapse"
             reaction = getattr(self.train, key)
             if reaction == "stop":
-                # The first error of any process ends them all: not before rank 0 has recorded the step.
+                # The first error of any process ends all of them, so wait until rank 0 has recorded the step.
                 self.accelerator.wait_for_everyone()
                 raise self._ending(alert, key)
             if reaction == "warn":
@@ -65,7 +65,7 @@ class TrainingAlerts:
         )
 
     def _restart_advice(self, alert: Alert) -> str:
-        """Return the command that starts again before the window that raised the alert, with half the learning rate."""
+        """Return the command that restarts before the alert's window, with half the learning rate."""
         step = max(0, alert.first + 1 - self._monitor.window) * self.batch.steps_per_rollout
         checkpoints = [saved for saved in valid_checkpoints(self.run.checkpoints_dir) if saved.step <= step]
         where = "newest checkpoint from before" if checkpoints else "beginning (no checkpoint from before is kept)"

@@ -1,4 +1,4 @@
-"""Make the trainer of a run, for its kind of training."""
+"""Build the trainer of a run: a policy gradient or supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlvr_cli.training.sft import SFTRunTrainer
 
 
 def build_trainer(run_parts: RunParts) -> RunTrainer:
-    """Make the trainer of a run, at its first step. Raises RunError where accelerate's environment is another one."""
+    """Build the trainer of a run, at its first step. Raises RunError where accelerate's environment differs."""
     warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
     kind = SFTRunTrainer if isinstance(run_parts.prepared.method, SFTMethod) else PolicyRunTrainer
     trainer: RunTrainer = kind(run_parts)
@@ -29,7 +29,7 @@ def build_trainer(run_parts: RunParts) -> RunTrainer:
 
 
 def _check_accelerate(trainer: RunTrainer, config: Config) -> None:
-    """Raise RunError where accelerate made something else of the launch than was asked for."""
+    """Raise RunError where accelerate's launch is not the requested one."""
     accelerator, launch = trainer.accelerator, config.launch
     kinds = [DistributedType.MULTI_CPU, DistributedType.MULTI_GPU]
     if is_sharded(launch):
@@ -40,13 +40,13 @@ def _check_accelerate(trainer: RunTrainer, config: Config) -> None:
         raise RunError(
             f"launch.processes={launch.processes} and launch.deepspeed={launch.deepspeed or 'null'} were requested, "
             f"but accelerate runs {accelerator.num_processes} as {accelerator.distributed_type.value}: its environment "
-            "variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."
+            "variables (ACCELERATE_..., RANK, WORLD_SIZE) differ."
         )
     wanted = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)
     actual = (accelerator.mixed_precision, accelerator.state.dynamo_plugin.backend.value)
     if actual != wanted:
         raise RunError(
             f"accelerate computes with mixed precision {actual[0]} and compiler {actual[1].lower()}, and the run with "
-            f"{wanted[0]} and none: ACCELERATE_MIXED_PRECISION or ACCELERATE_DYNAMO_BACKEND say so, which `accelerate "
-            "launch` sets from its options and its file. Leave them out."
+            f"{wanted[0]} and none: unset ACCELERATE_MIXED_PRECISION and ACCELERATE_DYNAMO_BACKEND, which `accelerate "
+            "launch` sets from its options and its file."
         )

@@ -1,4 +1,4 @@
-"""A run's checkpoints: written whole or not at all, checked before, and loaded so that a resumed run is exact."""
+"""A run's checkpoints: checked, written atomically, and restored exactly."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from rlvr_cli.training.zero import Zero
 
 
 class Checkpointer(TrainerCallback):
-    """Saves every ``checkpoint.every`` steps and when the training stops, keeps the newest, and resumes from one.
+    """Saves every ``checkpoint.every`` steps and when the training stops, keeps the newest, and resumes.
 
     Args:
-        trainer: of the run, with its ``position``.
-        use_cache: what the model's configuration says of the cache, which the trainer switches off.
+        trainer: with the run and its ``position``.
+        use_cache: the model's configured `use_cache`, which the trainer switches off.
     """
 
     def __init__(self, trainer: Any, *, use_cache: bool) -> None:
@@ -57,7 +57,7 @@ class Checkpointer(TrainerCallback):
     def save(self, step: int) -> None:
         """Write the checkpoint of ``step``; called in every process.
 
-        Raises RunError rather than save weights from which nothing can go on.
+        Raises RunError rather than save weights that are not finite.
         """
         trainer = self.trainer
         trainer.store_flos()
@@ -74,7 +74,7 @@ class Checkpointer(TrainerCallback):
                 "executed": trainer.executed,
                 "deepspeed": trainer.args.deepspeed,
             }
-            # A checkpoint must never be ahead of what was recorded before it, a power cut included.
+            # A checkpoint must never be ahead of the records, even after a power cut.
             for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
                 fsync(path)
             seal = self._sealer.seal()
@@ -85,7 +85,7 @@ class Checkpointer(TrainerCallback):
                     lambda folder: self._write(folder, weights, others, counters, processes, optimizer_shards, seal),
                 )
             except SafetensorError as error:
-                # The library reports a full disk with another type.
+                # safetensors reports a full disk with its exception type.
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
             keep_newest(self.run.checkpoints_dir, trainer.config.checkpoint.keep, step=step)
@@ -95,7 +95,7 @@ class Checkpointer(TrainerCallback):
         trainer.accelerator.wait_for_everyone()
 
     def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the model as a checkpoint publishes it, and the value head's weights; called in every process."""
+        """Return the model's weights to publish and the value head's; called in every process."""
         trainer, zero = self.trainer, self.trainer.zero
         if trainer.adapter:
             return split_off(trained_tensors(trainer.model) if zero is None else zero.trained(trained_tensors))
@@ -142,7 +142,7 @@ class Checkpointer(TrainerCallback):
             path.chmod(0o644)  # safetensors makes files readable by their owner alone
 
     def _write_optimizer_shards(self, step: int, zero: Zero) -> Path:
-        """Write every process's share of the optimizer's state into a folder of rank 0's; returns the folder."""
+        """Write every process's shard of the optimizer's state into a folder of rank 0; return the folder."""
         accelerator = self.trainer.accelerator
         folder: Path = self.run.checkpoints_dir / f".shards-step-{step}"
         if accelerator.is_main_process:
@@ -155,13 +155,13 @@ class Checkpointer(TrainerCallback):
         return folder
 
     def _optimizer_shard(self) -> str:
-        """Return the name of this process's share of the optimizer's state in a checkpoint, without ending."""
+        """Return the name, without ending, of this process's optimizer shard in a checkpoint."""
         return f"{checkpoint_state.OPTIMIZER}-{self.trainer.accelerator.process_index}"
 
     # --- resume ------------------------------------------------------------------------------------------------
 
     def load_weights(self, checkpoint: Path) -> None:
-        """Give the model, still whole, the weights of ``checkpoint``; the rest follows when the training begins."""
+        """Load the weights of ``checkpoint`` into the unsharded model; `on_train_begin` restores the rest."""
         self._unfinished = checkpoint
         model = self.trainer.model
         if self.trainer.adapter is not None:
@@ -178,13 +178,13 @@ class Checkpointer(TrainerCallback):
             self._restore(self._unfinished)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # Last of all: the data loader has moved to the position of the checkpoint, and may have drawn.
+        # After the data loader has moved to the checkpoint's position, which may consume random numbers.
         if self._unfinished is not None:
             restore, self._unfinished = self._unfinished, None
             self._restore_random_states(restore)
 
     def _restore(self, checkpoint: Path) -> None:
-        """Optimizer, schedule, counters and position of ``checkpoint``."""
+        """Restore optimizer, schedule, counters and position from ``checkpoint``."""
         trainer, inner = self.trainer, checkpoint / checkpoint_state.FOLDER
         counters = json.loads((inner / checkpoint_state.COUNTERS).read_text(encoding="utf-8"))
         if counters["processes"] != trainer.accelerator.num_processes:
@@ -227,7 +227,7 @@ class Checkpointer(TrainerCallback):
 
 
 def _load_model_weights(model: nn.Module, folder: Path) -> None:
-    """Load a checkpoint's weights into a model that is whole. Raises RunError where they are another model's."""
+    """Load a checkpoint's weights into an unsharded model. Raises RunError if they belong to another model."""
     if (folder / SAFE_WEIGHTS_INDEX_NAME).exists():
         result = load_sharded_checkpoint(model, str(folder), strict=False, prefer_safe=True)
     else:

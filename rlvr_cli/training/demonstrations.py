@@ -1,4 +1,4 @@
-"""Demonstrations to imitate, as tokens of the model: the worked solutions of a task, or the rows of a file."""
+"""Tokenized demonstrations: the worked solutions of a task, or the rows of a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlvr_cli.tasks.files import BadRow, is_jsonl, parsed, raise_if, read_lines,
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Token ids of a prompt and of the completion to imitate, which ends with the end-of-sequence token.
+    """Token ids of a prompt and of a completion that ends with the end-of-sequence token.
 
     Attributes:
         wording: of the problem, or the prompt of a file.
@@ -35,7 +35,7 @@ class SFTMethod:
     """Supervised fine-tuning: the mean negative log-likelihood of the completions' tokens, prompts left out.
 
     Attributes:
-        source: where the demonstrations come from, in words.
+        source: description of the demonstrations' source.
         demonstrations: checked, in the order of the data.
     """
 
@@ -43,9 +43,9 @@ class SFTMethod:
     demonstrations: tuple[Demonstration, ...]
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what a resumed run must share, as :meth:`Method.fingerprint`; the data are part of the choices."""
+        """Return what a resumed run must share, as :meth:`Method.fingerprint`, with the data."""
         rows = json.dumps([[row.prompt, row.completion] for row in self.demonstrations])
-        # Not the folder of the file, which may be another one when the run is continued.
+        # Not the folder of the file, which may change before the run is continued.
         data = {"source": Path(self.source).name, "count": len(self.demonstrations), "sha256": text_digest(rows)}
         choices = {"name": "sft", "demonstrations": data}
         code = (__file__, Path(__file__).with_name("sft.py"))
@@ -57,10 +57,9 @@ class SFTMethod:
 
 
 def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
-    """Return the demonstrations that the ``method`` of ``config`` names, as tokens of the model.
+    """Load and tokenize the demonstrations of ``config.method``.
 
-    Raises UserError for a task that cannot solve its problems, a file that cannot be read, and every row of it that
-    cannot be trained on.
+    Raises UserError for a task without solutions, an unreadable file, and every invalid row.
     """
     encoder = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
     path = config.method.demonstration_file
@@ -73,10 +72,10 @@ def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) 
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Turns texts into the tokens of demonstrations.
+    """Tokenizes demonstrations.
 
     Attributes:
-        longest: the most tokens of a completion, its end included.
+        longest: maximum tokens of a completion, with its end.
         positions: the model's limit on prompt and completion together; None = no limit.
     """
 
@@ -94,11 +93,11 @@ class _Encoder:
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and unknown in ids:
             words = (word for word in text.split() if unknown in self.tokenizer(word)["input_ids"])
-            raise BadRow(f"{name} holds what the model's tokenizer has no token for: {next(words, text)[:40]!r}")
+            raise BadRow(f"{name} has text without tokens in the model's tokenizer: {next(words, text)[:40]!r}")
         return ids
 
     def demonstration(self, prompt: Sequence[int], completion: str, wording: str) -> Demonstration:
-        """Raises BadRow where prompt and completion cannot be trained on."""
+        """Raises BadRow for prompts and completions that are too long."""
         ids, end = self.ids("completion", completion), self.tokenizer.eos_token_id
         ids = ids if ids[-1] == end else [*ids, end]
         if len(ids) > self.longest:
@@ -113,13 +112,12 @@ class _Encoder:
 
 
 def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
-    """Return each training problem with the first of its worked solutions that the model has room for.
+    """Return the first worked solution that fits of each training problem, and the number of problems without any.
 
-    The number of problems without a solution comes second. What the model learns to write is judged: the text of the
-    tokens.
+    The decoded tokens are judged, since they are what the model learns.
     """
     demonstrations, problems, solved = [], [], []
-    style = " Is task.style the one that the model was made for?" if hasattr(task, "style") else ""
+    style = " Is task.style the style of the model?" if hasattr(task, "style") else ""
     training = task.problems("train", config.method.demonstration_count or 0, config.run.seed)
     for problem in training:
         solutions = task.solutions(problem)
@@ -157,7 +155,7 @@ def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonst
 
 
 def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
-    """Return the rows of a JSONL file of prompt and completion; raises UserError with the line of every bad one."""
+    """Return the rows of a JSONL file of prompt and completion. Raises UserError with the line of every bad row."""
     if not path.exists():
         raise UserError(f"method.data={str(path)!r}: no such file. Give a .jsonl file of prompt and completion.")
     if path.is_dir() or not is_jsonl(path):

@@ -1,4 +1,4 @@
-"""Switch a model's dropout off while it is updated, and back on afterwards."""
+"""Disable a model's dropout during updates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedConfig
 
-# An object and the name of its number: a share that is dropped while the model is in train mode.
+# An object, its attribute, and the dropout probability in train mode.
 Dropout = tuple[Any, str, float]
 
 
 def dropouts(model: nn.Module) -> list[Dropout]:
-    """Every dropout of ``model`` that is on: those of its layers, and numbers in layers and in its configuration.
+    """Return every active dropout of ``model``: dropout layers, and probabilities in layers and the configuration.
 
-    The dropout of an adapter is not among them: it has its key, of which 0 is the default.
+    Adapters' dropout is excluded: it has its key, with the default 0.
     """
     adapters: set[int] = set()
     for layer in model.modules():
@@ -30,7 +30,7 @@ def dropouts(model: nn.Module) -> list[Dropout]:
         if id(module) not in adapters:
             holders[id(module)] = module
             config = getattr(module, "config", None)
-            # Some layers read the number there, at every pass.
+            # Some layers read it at every pass.
             if isinstance(config, PreTrainedConfig):
                 holders[id(config)] = config
     return [
@@ -47,7 +47,7 @@ def _is_dropout(holder: Any, name: str) -> bool:
 
 @contextmanager
 def switched_off(dropped: Sequence[Dropout]) -> Iterator[None]:
-    """Inside, nothing is dropped; outside the model is as it was, and saved so."""
+    """Disable the dropouts inside the context."""
     for holder, name, _ in dropped:
         setattr(holder, name, 0.0)
     try:

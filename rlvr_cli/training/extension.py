@@ -1,4 +1,4 @@
-"""More rollouts for a run that has begun: `rlvr train --resume RUN train.rollouts=N`."""
+"""Extend a run: `rlvr train --resume RUN train.rollouts=N`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rlvr_cli.runs.folder import SUBMITTED, RunDir, now
 KEY = "train.rollouts"
 
 
-def extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Load the configuration of the extended ``run``: with ``overrides``, and an extension that a kill cut off."""
-    return load([run.config_path], overrides=[*_cut_off(run), *overrides], import_files=True, from_start=True)
+def load_extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """Load the configuration of ``run`` with ``overrides`` and an interrupted extension."""
+    return load([run.config_path], overrides=[*_interrupted(run), *overrides], import_files=True, from_start=True)
 
 
 def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
-    """Raise UserError where ``run`` cannot be resumed, or not with ``overrides``, which may set `train.rollouts` alone.
+    """Raise UserError where ``run`` cannot be resumed, or not with ``overrides``, which may only set `train.rollouts`.
 
-    That is: another key is named, the run would get shorter, or it was submitted and has not begun.
+    Refused are other keys, fewer rollouts, and runs that were submitted and have not begun.
     """
     others = [text for text in overrides if text.partition("=")[0] != KEY]
     if others:
@@ -31,7 +31,7 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
             f"{', '.join(others)}: a run keeps its configuration; with --resume only {KEY} can change, to extend it. "
             "To change another setting, start a new run."
         )
-    old, new = (load_config([run.config_path], overrides=[*_cut_off(run), *more]) for more in ((), overrides))
+    old, new = (load_config([run.config_path], overrides=[*_interrupted(run), *more]) for more in ((), overrides))
     before, after = old.train.rollouts, new.train.rollouts
     if after < before:
         raise UserError(f"{KEY}={after}: {run.path} has {before} rollouts; a run can be extended, not shortened.")
@@ -41,17 +41,16 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
 
 
 def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
-    """Write ``overrides``, and an extension that a kill cut off, into the run's configuration; returns what to say.
+    """Write ``overrides`` and an interrupted extension into the run's configuration; return lines for the user.
 
-    The run, which the caller holds, is then as one that was stopped where it ended. Raises UserError as
-    :func:`check_extension`.
+    The caller holds the run's lock. Raises UserError as :func:`check_extension`.
     """
     check_extension(run, overrides)
-    manifest, cut_off = run.read_manifest(), _cut_off(run)
-    before = load_config([run.config_path], overrides=cut_off, import_files=True)
-    after = load_config([run.config_path], overrides=[*cut_off, *overrides], import_files=True)
+    manifest, interrupted = run.read_manifest(), _interrupted(run)
+    before = load_config([run.config_path], overrides=interrupted, import_files=True)
+    after = load_config([run.config_path], overrides=[*interrupted, *overrides], import_files=True)
     old, new = before.train.rollouts, after.train.rollouts
-    if new == old and not cut_off:
+    if new == old and not interrupted:
         return []
     text = dump_yaml(after)
     if new > old:
@@ -71,14 +70,13 @@ def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
     return [f"{run.path}: extended from {old} to {new} rollouts", *_changes(before, after, manifest["step"])]
 
 
-def _cut_off(run: RunDir) -> list[str]:
-    """The override of an extension that was begun and not carried out."""
+def _interrupted(run: RunDir) -> list[str]:
     extension = run.read_manifest().get(EXTENDING)
     return [f"{KEY}={extension['rollouts']}"] if isinstance(extension, dict) else []
 
 
 def _changes(before: Config, after: Config, step: int) -> list[str]:
-    """Return what is different from a run that had as many rollouts from the start."""
+    """Return the differences from a run that had this length from the start."""
     optimizer = after.optimizer
     if optimizer.lr_schedule == "constant":
         return []

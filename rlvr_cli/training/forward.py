@@ -1,4 +1,4 @@
-"""Forward passes of a policy over rows of a rollout: what each computes, and which rows share one."""
+"""Forward passes of a policy over the rows of a rollout, packed into micro-batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from trl.models.utils import disable_gradient_checkpointing
 
-from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, inside, prompts_can_be_shared
+from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, prompts_can_be_shared, run_in_forward
 from rlvr_cli.training.packing import (
     GPU_PASS_TOKENS,
     PASS_TOKENS,
@@ -22,12 +22,12 @@ from rlvr_cli.training.packing import (
     TensorRows,
     TokenRow,
     numbered_prompts,
-    own_tokens,
     pack,
+    policy_tokens,
 )
 from rlvr_cli.training.value_head import ValueHead
 
-# What a forward pass reads of rows.
+# The columns that a forward pass reads.
 INPUTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
@@ -36,7 +36,7 @@ class Outputs:
     """Results of a forward pass for the completions of some rows.
 
     Attributes:
-        log_probs: (n, T), 0 where none was asked for. entropies: the same, where they were asked for.
+        log_probs: (n, T), 0 for tokens that were not chosen. entropies: the same, if requested.
         values: (n, T) of the value head, or None.
         aux_loss: () the router's auxiliary loss, for a mixture of experts.
     """
@@ -52,14 +52,14 @@ class PolicyForward:
     """Forward passes of one model.
 
     Args:
-        temperature: log-probs are those of logits divided by it.
-        trl_pass: TRL's forward pass, for models whose logits are more than a linear head of the last states.
+        temperature: divides the logits.
+        trl_pass: TRL's forward pass, for models whose logits are not a linear head of the last states.
         micro_tokens: tokens of one pass; None = those of ``micro_rows`` of the longest row.
-        micro_rows: with ``micro_tokens`` None, how many of the longest rows one pass has room for.
+        micro_rows: with ``micro_tokens`` None, the number of longest rows in one pass.
         checkpointing: transformers' ``gradient_checkpointing_kwargs``.
-        value_head: predicts values from the same states; None = there is none.
+        value_head: predicts values from the same states, or None.
         aux_loss: whether the model is a mixture of experts with an auxiliary loss.
-        own_head: whether the head is applied to the chosen tokens alone, by this project's code.
+        own_head: whether this project's code applies the head, to the chosen tokens only.
         share_prompts: whether a prompt may be computed once for all of its completions.
     """
 
@@ -74,10 +74,10 @@ class PolicyForward:
     own_head: bool = False
     share_prompts: bool = False
 
-    def suit(self, model: Any, *, checkpointing: bool, float32_head: bool) -> None:
-        """Find out what can be saved with ``model``; it is whole, and on its device."""
+    def detect_capabilities(self, model: Any, *, checkpointing: bool, float32_head: bool) -> None:
+        """Decide which optimizations ``model`` supports; it is unsharded and on its device."""
         self.own_head = not self.aux_loss and not float32_head and head_is_linear(model)
-        # Gradient checkpointing keeps no keys and values, and a divided layer must not be called twice.
+        # Gradient checkpointing keeps no keys and values, and a sharded layer must not be called twice.
         self.share_prompts = (
             self.own_head
             and not checkpointing
@@ -88,11 +88,11 @@ class PolicyForward:
 
     @property
     def divided(self) -> bool:
-        """Return whether the processes hold the model in parts: then each must call it as often as the others."""
+        """True for a sharded model, which all processes must call equally often."""
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
-    def of_reference(self) -> PolicyForward:
-        """The same of a model without a value head."""
+    def for_reference(self) -> PolicyForward:
+        """Return these forward passes for a model without a value head."""
         return dataclasses.replace(self, value_head=None)
 
     def __call__(
@@ -105,10 +105,10 @@ class PolicyForward:
         share_prompts: bool = False,
         values_only: bool = False,
     ) -> Outputs:
-        """One pass over some rows for the ``chosen`` tokens (n, T), with gradient unless it is switched off.
+        """Run one pass over some rows for the ``chosen`` tokens (n, T), with gradient unless disabled.
 
-        Columns that are padding in every row are cut away, and those behind the last chosen token. With
-        ``values_only`` the log-probs are 0, where that saves the head.
+        Columns of padding only and those after the last chosen token are cut. With ``values_only`` the log-probs are 0
+        where that saves the head.
         """
         width = max(1, int(row_ends(self._computed(rows["completion_mask"].bool(), chosen)).max()))
         first = min(int(rows["prompt_mask"].any(dim=0).int().argmax()), rows["prompt_mask"].shape[1] - 1)
@@ -126,7 +126,7 @@ class PolicyForward:
             at = chosen & (not values_only)
             function = partial(chosen_log_probs, plain, temperature=self.temperature, entropies=entropies)
             with self.accelerator.autocast():
-                log_probs, entropies_chosen, states = inside(
+                log_probs, entropies_chosen, states = run_in_forward(
                     model, plain, function, prompt_ids, prompt_mask, ids, mask, at, prompts
                 )
             if self.value_head is not None:
@@ -164,8 +164,8 @@ class PolicyForward:
         entropies: bool = False,
         values_only: bool = False,
     ) -> Outputs:
-        """Passes over any number of rows, for all tokens of the policy or the ``chosen`` ones (n, T)."""
-        chosen = own_tokens(rows).bool() if chosen is None else chosen
+        """Run passes over any number of rows, for all tokens of the policy or the ``chosen`` ones (n, T)."""
+        chosen = policy_tokens(rows).bool() if chosen is None else chosen
         micro_batches = self.pack(rows, chosen)
         collected: dict[str, Tensor] = {}
         with disable_gradient_checkpointing(model, self.checkpointing):
@@ -185,20 +185,20 @@ class PolicyForward:
         return Outputs(collected["log_probs"], collected.get("entropies"), collected.get("values"), None)
 
     def pack(self, rows: TensorRows, chosen: Tensor) -> MicroBatches:
-        """The passes over ``rows`` in which the log-probs of the ``chosen`` tokens are computed."""
+        """Pack ``rows`` into the passes that compute the log-probs of the ``chosen`` tokens."""
         mask = rows["completion_mask"].bool()
         ends = row_ends(self._computed(mask, chosen)).tolist()
         lengths = rows["prompt_mask"].sum(dim=1).tolist()
         same = numbered_prompts(rows["prompt_ids"], rows["prompt_mask"])
         every = [TokenRow(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
-        # One row even where nothing is trained: a step without a backward pass would have no gradient instead of 0.
+        # At least one row: a step without a backward pass would have no gradient instead of 0.
         taken = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
         longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
         most_tokens = self.micro_tokens or self.micro_rows * longest
         pass_tokens = GPU_PASS_TOKENS if rows["prompt_ids"].is_cuda else PASS_TOKENS
         micro_batches = pack(taken, most_tokens=most_tokens, share_prompts=self.share_prompts, pass_tokens=pass_tokens)
         if self.divided:
-            # Each forward and backward pass gathers what all processes hold.
+            # Passes are collective operations.
             passes = torch.tensor([len(micro_batches.rows)], device=self.accelerator.device)
             most = int(self.accelerator.gather(passes).max())
             short = min(every, key=lambda row: (row.prompt + row.completion, row.index)).index
@@ -207,15 +207,15 @@ class PolicyForward:
         return micro_batches
 
     def _computed(self, mask: Tensor, chosen: Tensor) -> Tensor:
-        """(n, T) to the last of which, in each row, the layers compute; (n, T) the completions, the chosen tokens."""
+        """Return the tokens (n, T) up to the last of which, in each row, the layers compute."""
         if self.own_head:
             return chosen
         needed = mask | chosen
-        # The auxiliary loss of a mixture of experts is one of all rows.
+        # The auxiliary loss of a mixture of experts needs all rows.
         return needed if self.aux_loss else needed & chosen.any(dim=1, keepdim=True)
 
 
 def row_ends(chosen: Tensor) -> Tensor:
-    """(n,) for each row of (n, T) one more than the last column that is chosen; 0 where none is."""
+    """Return (n,) for each row of (n, T) one more than its last chosen column; 0 without any."""
     columns = torch.arange(1, chosen.shape[1] + 1, device=chosen.device)
     return (chosen * columns).amax(dim=1)

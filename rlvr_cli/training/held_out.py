@@ -16,13 +16,12 @@ from rlvr_cli.training.recorder import Evaluate
 
 
 def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
-    """Return a function from the number of rollouts done to the held-out metrics; None without `eval.every`.
+    """Return a function from the number of finished rollouts to the held-out metrics; None without `eval.every`.
 
-    Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
-    for what is reported in the end.
-    Everything is kept under ``eval/in-training/rollout-N``; the random streams are those of `rlvr eval`, so an
-    evaluation leaves no trace in training and repeats exactly after a resume.
-    Every process calls it, with weights that are whole, and samples its share; rank 0 alone writes, and gets the means.
+    Generated problems come from the dev split, since settings are chosen by these numbers; test is for final results.
+    Results are kept under ``eval/in-training/rollout-N``. The random streams are those of `rlvr eval`, so evaluations
+    do not affect the training and repeat exactly after a resume. Every process calls it, with gathered weights, and
+    samples its share; only rank 0 writes and gets the means.
     """
     config = prepared.config
     if config.eval.every == 0:
@@ -43,9 +42,9 @@ def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
                 sampler.fill(None, prepared.task, problems, settings)
                 return None
             steps = (rollouts * config.batch.steps_per_rollout,)
-            made = Provenance(f"rollout {rollouts}", config.model.name, benchmark, steps, rollouts)
+            provenance = Provenance(f"rollout {rollouts}", config.model.name, benchmark, steps, rollouts)
             metrics: dict[str, Any] = evaluate_with(
-                sampler, prepared.task, problems, settings, folder, provenance=made
+                sampler, prepared.task, problems, settings, folder, provenance=provenance
             ).result["metrics"]
         return metrics
 

@@ -1,4 +1,4 @@
-"""Log-probs of chosen tokens by a causal model's layers and its head, without the logits of a whole batch in memory."""
+"""Log-probs of chosen tokens under a causal model, without the logits of a whole batch in memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-# Logits that are in memory at a time: 256 MiB in float32 on a CPU, 2 GiB on a GPU, whose head is slow in small parts.
+# Logits in memory at a time: 256 MiB in float32 on a CPU, 2 GiB on a GPU, where small chunks are slow.
 MOST_LOGITS, GPU_LOGITS = 2**26, 2**29
 
 
-# A comparison of two ways to compute a tiny batch: rounding differs by less, another formula by more. At least so many
-# of the smallest steps of the number format.
+# Tolerance for two computations of a tiny batch: above rounding, below another formula. At least this many epsilons of
+# the number format.
 _SAME, _STEPS = 1e-3, 8
-# Logits beyond every cap that models have (Gemma's are 30 and 50).
+# Logits beyond any model's soft cap (Gemma's are 30 and 50).
 _LARGE = 1e3
 
 
 def causal_model(model: Any) -> Any:
-    """``model`` without PEFT's wrapper; adapters stay in its layers."""
+    """Return ``model`` without PEFT's wrapper; adapters stay in its layers."""
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
@@ -36,14 +36,14 @@ def completion_states(
     completion_mask: Tensor,
     prompts: Tensor | None = None,
 ) -> Tensor:
-    """(B, T, H) the hidden state before each token of the completions.
+    """Return (B, T, H), the hidden state before each token of the completions.
 
     Positions count from each row's first token, however it is padded on the left.
 
     Args:
         model: a causal model of transformers. prompt_ids, prompt_mask: (B, P) or (D, P), left-padded.
         completion_ids, completion_mask: (B, T), right-padded.
-        prompts: (B,) which of the D prompts each row continues: each is computed once, its keys and values serve all of
+        prompts: (B,) the index of each row's prompt among D: each is computed once, its keys and values serve all of
             its completions, and its gradient is the sum of theirs. None: row i continues prompt i.
     """
     layers = getattr(model, model.base_model_prefix)
@@ -77,7 +77,7 @@ def completion_states(
 
 
 class _LogProbs(torch.autograd.Function):
-    """log softmax of (n, V) logits at (n,) targets: one buffer of n x V for the gradient, none for the result."""
+    """log softmax of (n, V) logits at (n,) targets, with one n x V buffer for the gradient and none for the result."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,20 +104,19 @@ def token_log_probs(
     temperature: float,
     entropies: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """(n,) log-probs of ``targets`` and, where asked for, (n,) entropies (nats, no gradient) at their places.
+    """Return (n,) log-probs of ``targets`` and, if requested, (n,) entropies (nats, no gradient) at their positions.
 
-    Both under the distribution that was sampled from: logits divided by ``temperature``. The head is applied to as many
-    states at a time as :data:`MOST_LOGITS` allows; where there are several such parts, the backward pass computes each
-    again.
+    Both under the sampling distribution, of logits divided by ``temperature``. The head is applied to chunks of at most
+    :data:`MOST_LOGITS` logits; with several chunks, the backward pass recomputes each.
 
     Args:
         head: from states to logits. states: (n, H), one before each target. targets: (n,) token ids.
         vocabulary: logits of each state.
     """
 
-    def part(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+    def chunk(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         logits = head(states)
-        # As in TRL's head: which of the two is used must not decide the precision.
+        # As in TRL's head, so that both have the same precision.
         logits = logits if logits.dtype == torch.float64 else logits.float()
         logits = logits if temperature == 1 else logits / temperature
         log_probs, normalisers = _LogProbs.apply(logits, targets)  # type: ignore[no-untyped-call]
@@ -129,13 +128,13 @@ def token_log_probs(
 
     size = max(1, (GPU_LOGITS if states.is_cuda else MOST_LOGITS) // vocabulary)
     if len(targets) <= size:
-        return part(states, targets)
+        return chunk(states, targets)
     results = []
     for some, wanted in zip(states.split(size), targets.split(size), strict=True):
         if torch.is_grad_enabled():
-            results.append(checkpoint(part, some, wanted, use_reentrant=False))
+            results.append(checkpoint(chunk, some, wanted, use_reentrant=False))
         else:
-            results.append(part(some, wanted))
+            results.append(chunk(some, wanted))
     log_probs = torch.cat([log_prob for log_prob, _ in results])
     return log_probs, torch.cat([entropy for _, entropy in results]) if entropies else None
 
@@ -152,20 +151,20 @@ def chosen_log_probs(
     *,
     entropies: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(B, T) log-probs of the ``chosen`` tokens (B, T), 0 elsewhere; their entropies; (B, T, H) the states.
+    """Return (B, T) log-probs of the ``chosen`` tokens (B, T), 0 elsewhere; their entropies; (B, T, H) the states.
 
-    The head is applied to the states before these tokens, and to no other. Arguments as for
-    :func:`completion_states` and :func:`token_log_probs`.
+    The head is applied only to the states before these tokens. Arguments as for :func:`completion_states` and
+    :func:`token_log_probs`.
     """
     model = causal_model(model)
     states = completion_states(model, prompt_ids, prompt_mask, completion_ids, completion_mask, prompts)
     where = chosen.nonzero(as_tuple=True)
     head = model.get_output_embeddings()
-    # One call of the head, in however many parts: ZeRO-3 gathers its weights in each, and processes differ in parts.
+    # One call of the head for all chunks: ZeRO-3 gathers its weights in each call, and processes differ in chunks.
     function = partial(
         token_log_probs, head.forward, vocabulary=head.out_features, temperature=temperature, entropies=entropies
     )
-    log_probs, entropies_chosen = inside(head, head, function, states[where], completion_ids[where])
+    log_probs, entropies_chosen = run_in_forward(head, head, function, states[where], completion_ids[where])
 
     def placed(values: Tensor) -> Tensor:
         return values.new_zeros(chosen.shape).index_put(where, values)
@@ -173,11 +172,10 @@ def chosen_log_probs(
     return placed(log_probs), None if entropies_chosen is None else placed(entropies_chosen), states
 
 
-def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
-    """``function(*tensors)`` as the forward pass of ``wrapped``, which holds ``model``.
+def run_in_forward(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
+    """Return ``function(*tensors)``, run as the forward pass of ``wrapped``, which holds ``model``.
 
-    What wraps a model for several processes (DDP, DeepSpeed) prepares in its own forward pass what the backward
-    pass needs; every computation with the model must happen in there.
+    DDP and DeepSpeed prepare the backward pass in their forward pass, so all computation must happen in it.
     """
     own = vars(model).get("forward")
     model.forward = function
@@ -191,9 +189,9 @@ def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Ten
 
 
 def head_is_linear(model: Any) -> bool:
-    """Return whether logits are the head of the last hidden states and nothing else: no cap, no scale.
+    """Return whether logits are exactly the head of the last hidden states: no cap, no scale.
 
-    Compared on a few tokens, with states so large that a cap would act; raises nothing for a model of another build.
+    Compared on a few tokens, with states so large that a cap would act; never raises for other architectures.
     """
     model = causal_model(model)
     head, layers = model.get_output_embeddings(), getattr(model, model.base_model_prefix, None)
@@ -213,15 +211,15 @@ def head_is_linear(model: Any) -> bool:
             logits = model(input_ids=_some_ids(head)).logits
     finally:
         watched.remove()
-    # Some models call what is inside of their layers themselves.
+    # Some models call their layers' submodules directly.
     return bool(expected) and _same(logits, expected[0])
 
 
 def prompts_can_be_shared(model: Any) -> bool:
-    """Return whether the model gives the same states where completions go on from their prompt's keys and values.
+    """Return whether the model computes the same states for completions from their prompt's cached keys and values.
 
-    Compared on a few tokens: not with a cache that keeps something else. Not either where a position's encoding depends
-    on how long the text will be. ``head_is_linear`` holds already.
+    Compared on a few tokens. False for other caches, and for position encodings that depend on the length of the text.
+    Requires ``head_is_linear``.
     """
     model = causal_model(model)
     if _encoding_depends_on_length(model.config.get_text_config()):
@@ -235,7 +233,7 @@ def prompts_can_be_shared(model: Any) -> bool:
         try:
             shared = completion_states(model, prompt[:1], ones[:1, :4], completion, ones[:, 4:], both)
         except (AttributeError, TypeError, RuntimeError):
-            return False  # a cache without keys and values in layers, or with something next to them
+            return False  # a cache without keys and values in layers, or with other state
         return _same(shared, apart)
 
 
@@ -247,7 +245,7 @@ def _encoding_depends_on_length(config: Any) -> bool:
 
 @contextmanager
 def _looking(model: Any) -> Iterator[None]:
-    """Without gradient and dropout, and with attention that takes any number format and device.
+    """Disable gradients and dropout, and use attention that supports any number format and device.
 
     The weights may be in float32 and on a CPU here, which flash attention refuses.
     """

@@ -1,4 +1,4 @@
-"""The numbers of a step: sums over tokens gathered micro-batch by micro-batch, and summaries of a rollout's rows."""
+"""The metrics of a step: sums over the tokens of its micro-batches, and summaries of a rollout's rows."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
 
-# Region of a token (methods/base.py) -> the metric that counts it: where the clipped ratio cuts the gradient, and the
-# other two corners outside the trust region.
+# Region of a token (methods/base.py) -> its metric: clipped gradients, and the two other corners outside the trust
+# region.
 REGION_METRICS = {"LN": "clip_frac/low", "HP": "clip_frac/high", "LP": "outside/low", "HN": "outside/high"}
 REGIONS = tuple(REGION_METRICS)
-# Of means whose square is still a number.
+# The largest mean whose square is finite.
 LARGEST = 1e150
-# Of trainer against sampler, over the tokens that the updates read.
+# Trainer against sampler, over the tokens that the updates read.
 MISMATCH = ("mismatch/log_prob", "mismatch/kl", "mismatch/above_2", "mismatch/below_half")
 IMPORTANCE = ("importance/weight", "importance/capped")
 OF_TRAINED = ("drift", "drift_square", "distance", "kl_old", "kl_reference", "entropy_trained")
-# What keeps a verifier from an opinion, by the reasons of verdicts.
+# A verifier's failures -> the reasons of verdicts.
 VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
 
 class StepMeter:
-    """Token statistics of one optimizer step, over all its forward passes; sums only, so that processes add up.
+    """Token statistics of one optimizer step over all its forward passes, as sums that add up over processes.
 
-    Ratios and distances are those of the tokens that are trained on: the others need not be computed at all.
+    Ratios and distances are of trained tokens only: others may not be computed.
 
     Args:
-        executed: counts how often each term of the method was executed; None = a new counter.
-        mismatch: whether the sampler is compared with the trainer. importance: whether tokens are weighed for the
-            difference between the two.
-        entropies: whether to average the entropies of the tokens that are trained on (`entropy_trained`), where no
-            rollout's summary has those of all.
+        executed: the counter of executed terms of the method; None = a new counter.
+        mismatch: whether the sampler is compared with the trainer. importance: whether tokens have importance weights
+            for that difference.
+        entropies: whether to average the entropies of trained tokens (`entropy_trained`), if no rollout summary has
+            those of all.
     """
 
     SUMS = (
@@ -63,16 +63,16 @@ class StepMeter:
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
 
     def add_rollout(self) -> None:
-        """Count the terms that the rollout just scored went through."""
+        """Count the terms executed on the rollout just scored."""
         self.executed.update(self.method.rollout_terms())
 
     def begin_step(self, mask: Tensor) -> None:
-        """Count the valid tokens (n, T) of the step's rows, of which forward passes may leave out some."""
+        """Count the valid tokens (n, T) of the step's rows; forward passes may skip some."""
         self._sums = self._sums.to(mask.device)
         self._sums[0] += mask.sum(dtype=torch.float64)
 
     def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
-        """Take in one forward pass (detached) of pass ``which``, and count the terms that it went through.
+        """Add one forward pass (detached) of pass ``which``, and count the executed terms.
 
         ``value_loss`` is summed over its tokens.
         """
@@ -82,7 +82,7 @@ class StepMeter:
         trained = self.method.trained(tokens, which)
         where = self.method.policy_loss.regions(shaped, statistics)
         weights = self.method.policy_loss.weight(shaped, statistics)
-        # Around 1 and in float64: neither do squares overflow, nor does the spread drown near ratio 1.
+        # Centred at 1 and in float64: squares do not overflow, and the spread near 1 keeps its precision.
         current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
         drift = torch.expm1(current - old)
 
@@ -93,7 +93,7 @@ class StepMeter:
             torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(current, tokens.ref_log_probs.double())
         )
         sums = [
-            drift.new_zeros(()),  # begin_step has counted them
+            drift.new_zeros(()),  # counted by begin_step
             (mask & (shaped.advantages != 0)).sum(dtype=torch.float64),
             trained.sum(dtype=torch.float64),
             total(drift),
@@ -102,7 +102,7 @@ class StepMeter:
             total(k3(old, current)),
             total(reference),
             total(tokens.entropies) if self.entropies and tokens.entropies is not None else drift.new_zeros(()),
-            # A token without advantage has no part, however far its ratio overflowed.
+            # A token without advantage counts 0 even if its ratio overflowed.
             total(torch.where(shaped.advantages == 0, 0, -weights * shaped.advantages), mask),
             drift.new_zeros(()) if value_loss is None else value_loss.double(),
             *(drift.new_zeros(()) for _ in ("aux_loss", "aux_loss_share")),
@@ -112,7 +112,7 @@ class StepMeter:
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
     def add_mismatch(self, log_ratios: Tensor, cap: float | None, read: Tensor) -> None:
-        """Take in log(pi_old / pi_sampler) (n, T) of the tokens that a forward pass read, weighed up to ``cap``."""
+        """Add log(pi_old / pi_sampler) (n, T) of the tokens of a forward pass, with weights up to ``cap``."""
         apart = torch.where(read, log_ratios, 0).double()
         ratios, cap = apart.exp(), math.inf if cap is None else cap
         distances = (apart.abs(), k3(torch.zeros_like(apart), apart), ratios > 2, ratios < 0.5)
@@ -122,18 +122,18 @@ class StepMeter:
         self._sums[-len(sums) :] += torch.stack(sums)
 
     def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
-        """Take in the auxiliary loss () of a mixture of experts in one forward pass, by its share () of the step."""
+        """Add the auxiliary loss () of a mixture of experts in one forward pass, by its share () of the step."""
         first = self.SUMS.index("aux_loss")
         self._sums = self._sums.to(aux_loss.device)
         self._sums[first : first + 2] += torch.stack([aux_loss.detach() * share, share]).double()
 
     def take(self) -> Tensor:
-        """The sums since the last call, in the order of ``SUMS``."""
+        """Return and reset the sums, in the order of ``SUMS``."""
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         return sums
 
     def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
-        """Means over tokens from the sums of all processes; None where one is not a finite number.
+        """Return means over tokens from the sums of all processes; None where one is not finite.
 
         Of the tokens that are trained on, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
         the mean |pi - pi_old|; ``kl_old``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
@@ -152,7 +152,7 @@ class StepMeter:
         count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
         mean = {name: value / (moved if name in OF_TRAINED else count) for name, value in named.items()}
         compared = max(named["compared"], 1.0)
-        # Python raises where a float's square overflows; the sum of squares is infinite then.
+        # Python raises when a float's square overflows.
         variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < LARGEST else math.inf)
         values = {
             **({"entropy_trained": mean["entropy_trained"]} if self.entropies else {}),
@@ -181,7 +181,7 @@ def rollout_summary(
     *,
     replaced: bool = False,
 ) -> dict[str, float | None]:
-    """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
+    """Return means over the completions of one rollout; ``rows`` are all its records of ``rollouts/``.
 
     ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where the method has
     ``replaced`` those by others (noise, entropy), which no comparison tells: training rounds a reward to float32;
@@ -235,7 +235,7 @@ def rollout_summary(
 
 
 def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Mean over tokens, from the sums of the rows."""
+    """Return the mean over tokens, from the sums of the rows."""
     if any(row["entropy"] is None for row in rows):
         sums = [(-row["log_prob"], row["tokens"]) for row in rows if row["log_prob"] is not None]
     else:
@@ -247,7 +247,7 @@ def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def _format_and_errors(
     rows: Sequence[Mapping[str, Any]], scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
 ) -> dict[str, float | None]:
-    """The format's share of its range where it has one; standard errors over problems, none of a single one."""
+    """Return the format's share of its range, if any, and standard errors over problems (None for a single one)."""
     errors = {"accuracy/se": _standard_error(rows, [float(row["correct"]) for row in rows])}
     mean: dict[str, float | None] = {}
     if format_range is not None:
@@ -272,7 +272,7 @@ def _standard_error(rows: Sequence[Mapping[str, Any]], values: Sequence[float]) 
 
 
 def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Average the predicted values of correct and of incorrect completions, if there are any.
+    """Return the mean predicted values of correct and of incorrect completions, if any.
 
     The landscape paper's figure 8.
     """

@@ -3,20 +3,20 @@
     loss = -sum over tokens of (F A + KL) / Z * log pi        the coefficients without gradient
          + critic.coef * value loss                           where the method has a value head
 
-Z, and what a method measures over a whole step, are those of the step's rows in all processes; so the losses of any
-parts of a step add up to the step's.
+Z, and any statistics of a method, are taken over the step's rows in all processes, so the losses of disjoint parts add
+up to the step's loss.
 
-Truncated importance sampling (``tis_cap``), for a sampler that is not exactly the policy that is trained:
+Truncated importance sampling (``tis_cap``), for a sampler that differs from the trained policy:
 
     w = min(pi_old / pi_sampler, cap)        each token, without gradient; multiplies F A
 
-Where a row's tokens share one ratio (GSPO), they share the mean of their w.
+If a row's tokens share one ratio (GSPO), they share the mean of their w.
 
-pi_old is the trainer's own probability of the token before the first update on the rollout, pi_sampler the sampler's,
+pi_old is the trainer's probability of the token before the first update on the rollout, pi_sampler the sampler's,
 both at the sampling temperature. As TRL's ``vllm_importance_sampling_mode="token_truncate"`` (GRPOTrainer, 1.16), after
 Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025).
 
-How we differ from TRL: pi_old is what the update itself divides by, so that no forward pass is spent on it; there is no
+How we differ from TRL: pi_old is the denominator of the update's ratio, so it takes no forward pass; there is no
 lower bound.
 """
 
@@ -31,18 +31,18 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
 from rlvr_cli.training.forward import Outputs
-from rlvr_cli.training.packing import TensorRows, own_tokens
+from rlvr_cli.training.packing import TensorRows, policy_tokens
 
 
 @dataclass(frozen=True)
 class Step:
-    """Statistics of a whole optimizer step that the loss of each part of it needs.
+    """Statistics of a whole optimizer step for the losses of its parts.
 
     Attributes:
         which: the pass of the method.
         count: () ``aggregation.count`` over the step's rows in all processes.
-        tokens: () its valid tokens in all processes.
-        statistics: ``policy_loss.statistics`` of the step, where the method has some.
+        tokens: () valid tokens in all processes.
+        statistics: ``policy_loss.statistics`` of the step, or None.
     """
 
     which: str
@@ -53,13 +53,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of some rows of a step, and what it was made of.
+    """The loss of some rows of a step, with its terms.
 
     Attributes:
         total: () with gradient.
-        tokens: what the coefficients were computed from, detached.
+        tokens: the inputs of the coefficients, detached.
         values: () the value loss, summed over its tokens; None without a value head.
-        mismatch: (n, T) log(pi_old / pi_sampler); None where the sampler is not compared.
+        mismatch: (n, T) log(pi_old / pi_sampler), or None.
     """
 
     total: Tensor
@@ -71,12 +71,12 @@ class Loss:
 def loss(
     method: Method, step: Step, rows: TensorRows, grad_mask: Tensor, outputs: Outputs, tis_cap: float | None
 ) -> Loss:
-    """The share that ``rows`` have in the loss of ``step``.
+    """Return the share of ``rows`` in the loss of ``step``.
 
     Args:
         rows: ``advantages`` and ``completion_mask`` (n, T); ``old_log_probs`` where the policy has moved since it
             sampled, and what else the method reads.
-        grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; of the others the gradient does not depend.
+        grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; the gradient does not depend on others.
         tis_cap: largest weight of a token; None = no weights.
     """
     tokens = tokens_of(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
@@ -102,13 +102,13 @@ def loss(
 def tokens_of(
     rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, computed: Tensor | None = None
 ) -> Tokens:
-    """Return the completions of some rows; where ``computed`` is false, log-probs are those of the sampling policy."""
+    """Return the tokens of some rows; where ``computed`` is false, log-probs are those of the sampling policy."""
     old = rows.get("old_log_probs", log_probs)
     return Tokens(
         log_probs=log_probs if computed is None else torch.where(computed, log_probs, old),
         old_log_probs=old,
         advantages=rows["advantages"].to(log_probs.dtype),
-        mask=own_tokens(rows),
+        mask=policy_tokens(rows),
         entropies=entropies,
         ref_log_probs=rows.get("ref_log_probs"),
         low_threshold=rows.get("low_threshold"),
@@ -116,6 +116,6 @@ def tokens_of(
 
 
 def log_ratios(old_log_probs: Tensor, sampler_log_probs: Tensor) -> Tensor:
-    """Return log(pi_old / pi_sampler) (B, T); 0 where the sampler gave no number (NaN)."""
+    """Return log(pi_old / pi_sampler) (B, T); 0 where the sampler's log-prob is NaN."""
     difference = old_log_probs.detach() - sampler_log_probs
     return torch.where(difference.isnan(), 0.0, difference)

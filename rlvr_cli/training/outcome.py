@@ -1,4 +1,4 @@
-"""The summary of a finished training: before and after, where that was measured, with intervals."""
+"""The summary of a finished training: accuracy before and after, with intervals."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rlvr_cli.store.training import whole_rows
 
 
 def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
-    """The held-out accuracy at the first and the last evaluation on the way, and their difference over the same
-    problems; without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
+    """Return the held-out accuracy at the first and the last evaluation during training, with their paired difference;
+    without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
     """
     try:
         evaluations = held_out(run)
         if len(evaluations) < 2:
             return _training(whole_rows(read_jsonl(run.metrics_path)), prompts)
         return _held_out(evaluations[0], evaluations[-1])
-    except (UserError, RunError) as error:  # the run is finished all the same
+    except (UserError, RunError) as error:  # the run is finished nevertheless
         return [f"the held-out evaluations can't be compared: {error}"]
 
 
@@ -42,7 +42,7 @@ def _held_out(first: Evaluation, last: Evaluation) -> list[Cell]:
 
 
 def difference_line(comparison: PairedDifference) -> Cell:
-    """`difference +0.062 [-0.010, 0.134]: within noise`; a difference that is clear is marked."""
+    """Return `difference +0.062 [-0.010, 0.134]: within noise`; mark a significant difference."""
     line = f"difference {with_interval(comparison.metric, comparison.difference, signed=True)}"
     if not comparison.clear:
         return f"{line}: {comparison.doubt}"

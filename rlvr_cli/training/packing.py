@@ -1,4 +1,4 @@
-"""The rows of a rollout: padded, gathered from all processes, split into steps, packed into forward passes."""
+"""Pad the rows of a rollout, gather them from all processes, split them into steps, pack them into forward passes."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from rlvr_cli.core.streams import stream_seed
 
 TensorRows = dict[str, Tensor]
 
-# Prompts end where completions begin.
+# Prompts are padded on the left, completions on the right.
 LEFT_PADDED = ("prompt_ids", "prompt_mask")
 
-# Sharing prompts takes a second, shorter pass through the layers: it must save this share of the tokens.
+# Sharing prompts takes a second, shorter pass through the layers, so it must save this share of the tokens.
 LEAST_SAVED = 0.2
-# Tokens whose keys and values take as much memory as all that the backward pass needs of one, at most.
+# Lower bound of the memory of a token for the backward pass, in tokens' keys and values.
 COPIED = 8
-# What one more pass costs on top of its tokens, in tokens: padding is worth as much to have one pass less. On a GPU,
-# where short passes leave it idle, more.
+# Fixed cost of a pass, in tokens; higher on a GPU, which short passes leave idle.
 PASS_TOKENS, GPU_PASS_TOKENS = 256, 2048
 
 
 def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> TensorRows:
-    """Token ids and masks of some rows, (n, P) and (n, T): prompts end where completions begin."""
+    """Return token ids and masks of rows, (n, P) and (n, T): prompts left-padded, completions right-padded."""
 
-    def padded(rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
+    def padded(rows: Sequence[Sequence[int]], *, pad_left: bool) -> tuple[Tensor, Tensor]:
         width = max(map(len, rows))
         ids = torch.full((len(rows), width), pad_id, dtype=torch.int64)
         mask = torch.zeros((len(rows), width), dtype=torch.int64)
         for index, row in enumerate(rows):
-            places = slice(width - len(row), None) if left else slice(len(row))
+            places = slice(width - len(row), None) if pad_left else slice(len(row))
             ids[index, places] = torch.tensor(row, dtype=torch.int64)
             mask[index, places] = 1
         return ids, mask
 
-    prompt_ids, prompt_mask = padded(prompts, left=True)
-    completion_ids, completion_mask = padded(completions, left=False)
+    prompt_ids, prompt_mask = padded(prompts, pad_left=True)
+    completion_ids, completion_mask = padded(completions, pad_left=False)
     return {
         "prompt_ids": prompt_ids,
         "prompt_mask": prompt_mask,
@@ -48,25 +47,24 @@ def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence
     }
 
 
-def own_tokens(rows: Mapping[str, Tensor]) -> Tensor:
-    """(n, T) 1 on the tokens that the policy wrote: of a completion all but those of tools and environments.
+def policy_tokens(rows: Mapping[str, Tensor]) -> Tensor:
+    """Return (n, T), 1 on the policy's tokens: those of a completion without the tokens of tools and environments.
 
-    ``completion_mask`` says which tokens are there, to be attended to; TRL's ``tool_mask``, if present, which
-    of them the policy wrote.
+    ``completion_mask`` marks all tokens to attend to; TRL's ``tool_mask``, if present, those of the policy.
     """
     mask = rows["completion_mask"]
     return mask * rows["tool_mask"] if "tool_mask" in rows else mask
 
 
 def token_rows(values_of_rows: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
-    """(n, T) float32: the sampler's values of each row's tokens at their places, 0 where ``mask`` has none.
+    """Return (n, T) float32: the sampler's values at the tokens of ``mask``, 0 elsewhere.
 
-    Raises ValueError where a row has not one value for each of its tokens.
+    Raises ValueError for a row whose number of values is not its number of tokens.
     """
     values = torch.zeros(mask.shape, dtype=torch.float32)
     lengths = mask.sum(dim=1).tolist()
     for row, (of_row, length) in enumerate(zip(values_of_rows, lengths, strict=True)):
-        # A row that is dropped from training has no tokens left.
+        # A row dropped from training has no tokens.
         if length and len(of_row) != length:
             raise ValueError(f"row {row}: {len(of_row)} values from the sampler for {int(length)} tokens")
         values[row, : int(length)] = torch.tensor(of_row[: int(length)], dtype=torch.float32)
@@ -76,7 +74,7 @@ def token_rows(values_of_rows: Sequence[Sequence[float]], mask: Tensor) -> Tenso
 def gather_rows(
     rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], processes: int, pad_id: int
 ) -> TensorRows:
-    """The rows of every process in the order of the processes, padded to one width.
+    """Return the rows of all processes, in their order, padded to one width.
 
     Args:
         rows: tensors whose first dimension is this process's rows; (n,), (n, 1) or (n, T).
@@ -98,7 +96,7 @@ def gather_rows(
 
 
 def row_order(seed: int, rollout: int, rows: int) -> Tensor:
-    """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes.
+    """Return the permutation (rows,) that assigns a rollout's rows to optimizer steps, the same in all processes.
 
     Args:
         seed: of the run.
@@ -108,10 +106,10 @@ def row_order(seed: int, rollout: int, rows: int) -> Tensor:
 
 
 def split_into_steps(rows: TensorRows, order: Tensor, *, steps: int, process: int, processes: int) -> list[TensorRows]:
-    """This process's rows of each optimizer step of one pass over a rollout.
+    """Return this process's rows for each optimizer step of one pass over a rollout.
 
-    The rows of an optimizer step are the same for any number of processes. Those with an advantage are dealt out first
-    and by their length, so that every process has as much to compute.
+    The rows of an optimizer step do not depend on the number of processes. Rows with an advantage are distributed
+    first, by length, to balance the load.
 
     Args:
         rows: the whole rollout, of all processes.
@@ -134,7 +132,7 @@ class MicroBatches:
     Attributes:
         rows: the rows of each pass. tokens: columns x rows of all passes together, padding included.
         share_prompts: whether a prompt is computed once for its completions in a pass.
-        idle: how many passes at the front are made only because another process makes as many: their gradient is 0.
+        idle: the number of dummy passes at the front, with gradient 0, that match another process's number.
     """
 
     rows: list[list[int]]
@@ -156,13 +154,13 @@ class TokenRow:
 def pack(
     rows: list[TokenRow], *, most_tokens: int, share_prompts: bool, pass_tokens: int = PASS_TOKENS
 ) -> MicroBatches:
-    """Rows of like length together, in passes of at most ``most_tokens`` tokens; a row that is longer has its own.
+    """Pack rows of similar length into passes of at most ``most_tokens`` tokens; a longer row has a pass to itself.
 
-    With ``share_prompts`` they are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`). Of all cuts the
-    cheapest is taken, where a pass costs its tokens and ``pass_tokens`` more.
+    With ``share_prompts`` prompts are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`). The cuts
+    minimise the cost, tokens plus ``pass_tokens`` for each pass.
     """
     by_length = sorted(rows, key=lambda row: (row.completion, row.index))
-    alone = _packed([[row] for row in by_length], most_tokens, pass_tokens, shared=False)
+    alone = _pack_pieces([[row] for row in by_length], most_tokens, pass_tokens, shared=False)
     if not share_prompts:
         return alone
     longest: dict[int, int] = {}
@@ -171,13 +169,13 @@ def pack(
     by_prompt = sorted(by_length, key=lambda row: (longest[row.prompt_id], row.prompt_id))
     groups = [list(group) for _, group in groupby(by_prompt, key=lambda row: row.prompt_id)]
     pieces = [piece for group in groups for piece in _pieces(group, most_tokens)]
-    shared = _packed(pieces, most_tokens, pass_tokens, shared=True)
+    shared = _pack_pieces(pieces, most_tokens, pass_tokens, shared=True)
     return shared if shared.tokens <= (1 - LEAST_SAVED) * alone.tokens else alone
 
 
 @dataclass
 class _Pass:
-    """Rows that share a pass, and the columns x rows that they take: every row as wide as the widest."""
+    """Rows of one pass, and their columns x rows at the width of the widest."""
 
     shared: bool
     rows: int = 0
@@ -186,7 +184,7 @@ class _Pass:
     completion: int = 0
 
     def add(self, piece: list[TokenRow]) -> None:
-        """Take in rows, of a prompt that none of the others has."""
+        """Add rows of a new prompt."""
         self.rows += len(piece)
         self.prompts += 1 if self.shared else len(piece)
         self.prompt = max(self.prompt, *(row.prompt for row in piece))
@@ -197,13 +195,13 @@ class _Pass:
         return self.prompts * self.prompt + self.rows * self.completion
 
     def fits(self, most_tokens: int) -> bool:
-        # Each row keeps the keys and values of its prompt for the backward pass, also of shared ones.
+        # Each row keeps the keys and values of its prompt for the backward pass, even of a shared one.
         copies = self.rows * self.prompt // COPIED if self.shared else 0
         return self.tokens + copies <= most_tokens
 
 
 def _pieces(group: list[TokenRow], most_tokens: int) -> Iterator[list[TokenRow]]:
-    """The completions of one prompt, whole where one pass has room for them."""
+    """Yield the completions of one prompt, together if they fit into one pass."""
     piece: list[TokenRow] = []
     for row in group:
         longer = _Pass(shared=True)
@@ -215,9 +213,9 @@ def _pieces(group: list[TokenRow], most_tokens: int) -> Iterator[list[TokenRow]]
     yield piece
 
 
-def _packed(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
-    """Consecutive pieces together: of all cuts those with the fewest tokens, padding and passes counted."""
-    # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
+def _pack_pieces(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
+    """Join consecutive pieces at minimal cost, by dynamic programming over the cuts."""
+    # For each prefix of the pieces: the least cost, the index of the last cut, the tokens after it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
     for end in range(1, len(pieces) + 1):
         cheapest: tuple[int, int, int] | None = None
@@ -240,7 +238,7 @@ def _packed(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *,
 
 
 def numbered_prompts(prompt_ids: Tensor, prompt_mask: Tensor) -> list[int]:
-    """(n,) for each row the number of the first row with the same prompt; both arguments (n, P), padded alike."""
+    """Return (n,): for each row the index of the first row with the same prompt; arguments (n, P), equally padded."""
     first: dict[tuple[int, ...], int] = {}
     numbers = []
     for index, (ids, length) in enumerate(zip(prompt_ids.tolist(), prompt_mask.sum(dim=1).tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""The trainer of a run with a policy-gradient method: its seeds, and what its steps record."""
+"""The trainer of a run with a policy-gradient method: its seeds, and the records of its steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from rlvr_cli.training.packing import TensorRows, row_order, token_rows
 from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
-from rlvr_cli.training.sampler_check import Precision, SamplerCheck, log_prob_differences, not_renewed, sampler_check
+from rlvr_cli.training.sampler_check import (
+    Precision,
+    SamplerCheck,
+    log_prob_differences,
+    sampler_check,
+    stale_weights_warning,
+)
 from rlvr_cli.training.scoring import evaluating
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -33,7 +39,7 @@ from rlvr_cli.training.zero import refusable
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
-    """Trains one run with a policy gradient and keeps its directory."""
+    """Trains a run with a policy gradient and maintains its folder."""
 
     rollouts: RolloutSource
     meter: StepMeter
@@ -79,7 +85,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         self.begin_run(run_parts)
         rollouts.model, rollouts.weights = self.model, self._sampling_weights
-        # With vLLM the second rollout is the first that shows whether it takes new weights, and after a resume too.
+        # With vLLM, the second rollout (also after a resume) is the first that shows whether weights are updated.
         self._checked: SamplerCheck | None = None
         self._checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
         self.alerts = TrainingAlerts(
@@ -89,9 +95,9 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:
-        """Give the sampler the weights of this step: whole ones inside, or a copy where vLLM has older ones.
+        """Provide the sampler with this step's weights: gather them inside the context, or send them to vLLM.
 
-        Every process enters and leaves as often.
+        A collective operation.
         """
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
@@ -108,13 +114,13 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.skips.count += self.rollouts.unscored > 0
         self.skips.check()
         seed = stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index)
-        # What torch.manual_seed does, which also formats the stack once for each kind of device that is not there.
+        # As torch.manual_seed, without its slow stack formatting for each absent device.
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
 
     def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
-        """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
+        """Check the sampler at a run's first rollout, and with vLLM at the first two of every start."""
         if self.sampler_checked:
             return
         if not self._checks and self.rollout_index > 0:
@@ -131,7 +137,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         differences = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
         check = sampler_check(self.accelerator.gather(differences), self._precision())
         self.reporter.log(check.sentence())
-        stale = None if self._checked is None else not_renewed(self._checked, check)
+        stale = None if self._checked is None else stale_weights_warning(self._checked, check)
         self._checked = check
         for warning in (None if check.matches else check.warning(), stale):
             if warning is not None:
@@ -181,14 +187,13 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
 
 def _arguments(run_parts: RunParts) -> GRPOConfig:
-    """Return TRL's arguments for a policy gradient."""
     config, batch = run_parts.config, run_parts.config.batch
     return trl_config(
         **run_arguments(run_parts),
         per_device_train_batch_size=batch.share,
         steps_per_generation=config.update.mini_batches,
         num_iterations=config.update.epochs,
-        # TRL wants at least two; group_size is the true size.
+        # TRL requires at least two; group_size is the true size.
         num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
         max_completion_length=config.rollout.max_new_tokens,
         temperature=config.rollout.temperature,
@@ -205,7 +210,7 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
-    # With an adapter the reference is the model without it: nothing is loaded.
+    # With an adapter the reference is the base model, already loaded.
     if config.method.needs_reference and config.model.adapter.kind == "none" and device.type == "cuda":
         # TRL would spread it over the GPUs that it sees.
         options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
@@ -213,7 +218,7 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
 
 
 def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
-    """Return whether the sampler computes log-probs as the trainer does: same weights, float32, no dropout."""
+    """Return whether the sampler's log-probs equal the trainer's: same weights, float32, no dropout."""
     weights = {parameter.dtype for parameter in model.parameters()}
     plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
     return plain and not bf16 and weights == {torch.float32}

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """Everything that a training needs, loaded and checked; nothing is on disk yet.
+    """The loaded and checked parts of a training; nothing is on disk yet.
 
     Attributes:
         threads: CPU threads of this process.
-        use_cache: what the model's configuration says of the cache, which TRL switches off.
-        base: ``model`` as what adapters are trained on; None where every weight is trained.
-        without_adapter: the experts' weights that get no adapter, where other layers get one.
-        method: a policy gradient, or the demonstrations of supervised fine-tuning, which samples nothing.
-        problems: what completions are sampled for. engine: samples them, for the reason ``engine_reason``.
-        cautions: what the user should know before the training starts.
+        use_cache: the model's configured `use_cache`, which TRL switches off.
+        base: the base model of the adapters; None where every weight is trained.
+        without_adapter: experts' weights without adapters, while other layers have one.
+        method: a policy gradient, or supervised fine-tuning, which samples nothing.
+        problems: of the training. engine: the sampler, with ``engine_reason``, the reason for it.
+        cautions: warnings before the training starts.
     """
 
     config: Config
@@ -68,13 +68,13 @@ class PreparedRun:
     cautions: tuple[str, ...] = ()
 
     def problems_sha256(self) -> str | None:
-        """Return the hash of the problems in their order; None where the method's fingerprint has it."""
+        """The hash of the problems in their order; None where the method's fingerprint has it."""
         if isinstance(self.method, SFTMethod):
             return None
         return digest([digest(problem.fields) for problem in self.problems])
 
     def trained_on(self) -> set[str]:
-        """Return the hashes of the problems that the model is trained on, here and before."""
+        """The hashes of the problems that the model is trained on, in this run and before."""
         if isinstance(self.method, SFTMethod):
             wordings = [row.wording for row in self.method.demonstrations]
         else:
@@ -83,7 +83,7 @@ class PreparedRun:
         return {*map(wording_hash, wordings), *(training_problems(base) or ())}
 
     def announcement(self, steps: str) -> str:
-        """Return how many batches of how many completions there are, and their source; ``steps`` describes each."""
+        """Return a summary of the batches and their source; ``steps`` describes the steps of each."""
         rollouts, completions = self.config.train.rollouts, self.config.batch.completions
         if isinstance(self.method, SFTMethod):
             number, source = len(self.method.demonstrations), self.method.source
@@ -97,11 +97,11 @@ class PreparedRun:
 
 @dataclass(frozen=True)
 class RunParts:
-    """Everything that the trainer of a run is made from.
+    """The inputs of a run's trainer.
 
     Attributes:
         stop: set by a signal; the training ends after the step.
-        executed: how often each term of the method was executed; the trainer counts here.
+        executed: the counter of executed terms of the method.
     """
 
     prepared: PreparedRun
@@ -112,15 +112,14 @@ class RunParts:
 
     @property
     def config(self) -> Config:
-        """The run's configuration."""
         return self.prepared.config
 
 
 def join(config: Config, world: World) -> int:
-    """Make torch ready in this process and meet the other ranks; returns the number of CPU threads of this one.
+    """Set up torch in this process and join the process group; return the number of CPU threads.
 
-    Raises UserError where the machine has not the devices that were asked for, its GPU computes attention wrongly, or
-    DeepSpeed's configuration cannot be.
+    Raises UserError where the machine lacks the requested devices, its GPU computes attention wrongly, or DeepSpeed's
+    configuration is invalid.
     """
     check_deepspeed(config)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
@@ -141,13 +140,13 @@ def join(config: Config, world: World) -> int:
             f"{world.local_processes} processes. Start {devices} a node."
         )
     if devices == 0:
-        # Else DeepSpeed, which TRL imports, looks for an accelerator and warns that there is none.
+        # Otherwise DeepSpeed, which TRL imports, probes for an accelerator and warns.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     sharded = is_sharded(config.launch)
     if sharded:
-        # DeepSpeed calls collectives by their old names.
+        # DeepSpeed uses deprecated names of collectives.
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-        # With it accelerate would train a model that is not divided, and say nothing.
+        # With it accelerate would silently train without sharding.
         os.environ.pop("ACCELERATE_USE_CPU", None)
     world.join(cpu=devices == 0 and not sharded)
     from rlvr_cli.models.gpu import prepare_attention
@@ -161,7 +160,7 @@ def join(config: Config, world: World) -> int:
 
 
 def device_of(world: World, launch: LaunchConfig) -> str:
-    """Return where this process loads the model; one that is divided goes to the devices in parts."""
+    """Return the device on which this process loads the model; a sharded one is moved later."""
     import torch
 
     if not torch.cuda.is_available() or is_sharded(launch):
@@ -170,12 +169,12 @@ def device_of(world: World, launch: LaunchConfig) -> str:
 
 
 def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
-    """Load and check everything ``config`` names. Raises UserError."""
+    """Load and check all parts of ``config``. Raises UserError."""
     check_model(config)
     threads = join(config, world)
     import_library("rlvr_cli.training.build")
-    with world.one_before_the_others() if _may_download(config) else nullcontext():
-        prepared = _loaded(config, device_of(world, config.launch), threads)
+    with world.local_main_first() if _may_download(config) else nullcontext():
+        prepared = _load_all(config, device_of(world, config.launch), threads)
     if config.rollout.uses_vllm and not isinstance(prepared.method, SFTMethod):
         engine = _vllm(prepared, world)
         prepared = replace(prepared, engine=engine, engine_reason=engine.reason)
@@ -183,7 +182,7 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
 
 
 def check_model(config: Config) -> None:
-    """Raise UserError where the model cannot be had, or not be trained as ``config`` says; loads nothing."""
+    """Raise UserError where the model is not available, or cannot be trained as configured; loads nothing."""
     if config.eval.every and config.eval.engine in ("vllm", "openai"):
         raise UserError(
             f"eval.engine={config.eval.engine}: evaluations during training (eval.every={config.eval.every}) sample "
@@ -204,12 +203,12 @@ def check_model(config: Config) -> None:
 
 
 def _may_download(config: Config) -> bool:
-    """Return whether model or problems may come from the hub: then one process fetches, and the others find."""
+    """Return whether model or problems may come from the hub, so that one process downloads first."""
     source = resolve_model(config.model.name, revision=config.model.revision)
     return source.kind == "hub" or not config.task.is_generated
 
 
-def _loaded(config: Config, device: str, threads: int) -> PreparedRun:
+def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     dtype = _dtype_of_weights(config, device)
     model, tokenizer = load_model(
         config.model.name,
@@ -261,8 +260,8 @@ def _loaded(config: Config, device: str, threads: int) -> PreparedRun:
 def _dtype_of_weights(config: Config, device: str) -> str:
     """Return `float32` or `bfloat16`.
 
-    Optimizer steps are smaller than bfloat16 can add to a weight, so what is trained is float32. The frozen base of an
-    adapter is added to by nothing: on a GPU that has it, it is bfloat16, as the forward pass is in any case.
+    Trained weights are float32, since bfloat16 rounds small optimizer steps away. The frozen base of an adapter is
+    bfloat16 on a GPU that supports it, like the forward pass.
     """
     if config.model.dtype != "auto":
         return config.model.dtype
@@ -280,7 +279,7 @@ def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
 
 
 def _check_dropout(config: Config, model: Any) -> None:
-    """Refuse a key that would do nothing."""
+    """Raise UserError for update.dropout without effect."""
     from rlvr_cli.training.dropout import dropouts
 
     if not dropouts(model):
@@ -291,7 +290,7 @@ def _check_dropout(config: Config, model: Any) -> None:
 
 
 def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
-    """Return what a checkpoint of adapters has to say of ``model``; None where every weight is trained."""
+    """Return the base model for a checkpoint of adapters; None where every weight is trained."""
     from rlvr_cli.models.adapter import check_targets, fingerprint
 
     adapter = config.model.adapter
@@ -309,7 +308,7 @@ def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
 
 
 def _engine(config: Config, model: Any) -> tuple[Engine, str]:
-    """Return what samples ``model``, with adapters if there are any, and why."""
+    """Return the sampler of ``model`` (with adapters, if any), and the reason for it."""
     from rlvr_cli.models.adapter import engine_for_adapters, merged
     from rlvr_cli.models.sampling.local import sample
     from rlvr_cli.models.sampling.transformers import choose_engine
@@ -324,7 +323,7 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
 
 
 def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
-    """Load vLLM as the sampler, or find its server."""
+    """Load vLLM as the sampler, or connect to its server."""
     from rlvr_cli.models.adapter import merged
     from rlvr_cli.training.vllm_engine import VllmEngine
     from rlvr_cli.training.vllm_server import VllmServer
@@ -339,7 +338,7 @@ def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
-    """Refuse an evaluation on the way that would run out of positions rollouts later."""
+    """Raise UserError for evaluations during training that would exceed the model's positions."""
     split: Literal["dev", "test"] = "dev" if config.task.is_generated else config.eval.split
     held_out = task.problems(split, config.eval.problems, EvalSettings.problems_seed)
     key = "rollout" if config.eval.max_new_tokens is None else "eval"

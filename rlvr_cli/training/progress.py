@@ -1,4 +1,4 @@
-"""Show the progress of a training: a live display on a terminal, plain lines elsewhere, both in log.txt."""
+"""Progress of a training: a live display on a terminal, plain lines elsewhere, both in log.txt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEADLINES = (
 
 
 class _Display(Live):
-    """A live display that ends quietly with its terminal; a thread refreshes it too."""
+    """A live display that ends quietly with its terminal, also when its thread refreshes it."""
 
     def refresh(self) -> None:
         with writing(self.console):
@@ -84,12 +84,12 @@ class Reporter:
             self._log.close()
 
     def follow(self, stop: StopRequest) -> None:
-        """Show in the live display that ``stop`` was requested: another line would break the display."""
+        """Show a requested ``stop`` in the live display, which a printed line would break."""
         if self._live is not None:
             self._stop, stop.announce = stop, False
 
     def end(self) -> None:
-        """Leave the display with its last numbers; later lines follow below it."""
+        """End the display with its last numbers; later lines follow below it."""
         if self._live is not None:
             self._doing, self._stop = "", None
             with writing(self.console):
@@ -102,7 +102,7 @@ class Reporter:
         say(self.console, text)
 
     def log(self, text: str) -> None:
-        """For log.txt only. A disk that refuses it refuses the records too, which say so and end the run."""
+        """Write to log.txt only. Disk errors are ignored here: writing the records reports them and ends the run."""
         with contextlib.suppress(OSError):
             self._log.write(f"{now()} {for_terminal(text)}\n")
             self._log.flush()
@@ -112,17 +112,17 @@ class Reporter:
         self._bar.update(self._task, completed=rollout)
 
     def sampled(self, tokens: int) -> None:
-        """``tokens`` more were sampled for the current rollout."""
+        """Add ``tokens`` to those sampled for the current rollout."""
         self._sampled += tokens
         self.doing(f"sampling: {self._sampled:,} tokens")
 
     def doing(self, text: str) -> None:
-        """Show what takes its time now, in the live display."""
+        """Show the current activity in the live display."""
         self._doing = text
         self._refresh()
 
     def held_out(self, rollouts: int, metrics: Mapping[str, Mapping[str, Any]]) -> None:
-        """The metrics of a held-out evaluation after so many rollouts, with their intervals."""
+        """Show the metrics of a held-out evaluation, with their intervals."""
         names = [name for name in (accuracy_of(metrics) or GREEDY, GREEDY, "length") if name in metrics]
         numbers = [f"{metric_name(name)} {with_interval(name, metrics[name])}" for name in dict.fromkeys(names)]
         line = f"held-out after rollout {rollouts}: {', '.join(numbers)}"
@@ -133,7 +133,7 @@ class Reporter:
             say(self.console, line)
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """An optimizer step's numbers."""
+        """Show the metrics of an optimizer step."""
         self._latest = {**row, **timing}
         if "clip_frac/low" in row:
             self._latest["clipped"] = row["clip_frac/low"] + row["clip_frac/high"]
@@ -172,7 +172,7 @@ class Reporter:
         doing = (
             f"{requested.name}: saving after this step (Ctrl-C: stop at once)" if requested is not None else self._doing
         )
-        # Text, not markup: a message printed above the display decides how markup in it is read.
+        # Text, not markup: messages printed above the display change the markup mode.
         return Group(
             self._bar, *map(Text, lines), *([Text(doing, style="yellow" if requested else "dim")] if doing else [])
         )

@@ -1,4 +1,4 @@
-"""Callbacks that watch the steps of a run: records, steps that are not finite, the signal to stop."""
+"""Callbacks for the steps of a run: records, non-finite steps, the signal to stop."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.alerts import TrainingAlerts
 
-# From the number of rollouts done to the means of an evaluation, in rank 0.
+# From the number of finished rollouts to the means of an evaluation, in rank 0.
 Evaluate = Callable[[int], dict[str, Any] | None]
 
 
 class Recorder(TrainerCallback):
-    """Writes a line for each optimizer step, into metrics.jsonl and timings.jsonl, and shows it.
+    """Records each optimizer step in metrics.jsonl and timings.jsonl, and shows it.
 
-    Every process calls it; rank 0 alone writes.
+    Every process calls it; only rank 0 writes.
 
     Args:
-        evaluate: held-out evaluation after a rollout (its number, from 1), called where ``eval.every`` says; its means
-            go into the step's line.
+        evaluate: held-out evaluation after a rollout (its number, from 1), called by ``eval.every``; its means go into
+            the step's line.
 
     Attributes:
-        grad_norm, learning_rate: of the step that is being made.
-        watch: looks for alerts, or None.
-        tracking: the run's trackers; None = it has none, or another process has them.
+        grad_norm, learning_rate: of the current step.
+        watch: the alerts, or None.
+        tracking: the run's trackers, in one process; else None.
         last_row: the newest line.
     """
 
@@ -76,7 +76,7 @@ class Recorder(TrainerCallback):
         if held_out is not None:
             row["eval"] = {name: metric["value"] for name, metric in held_out.items()}
         if self.watch is not None:
-            row |= self.watch.see(row)
+            row |= self.watch.observe(row)
         self.last_row = row
         if trainer.accelerator.is_main_process:
             append_jsonl(trainer.run.metrics_path, [row])
@@ -87,10 +87,10 @@ class Recorder(TrainerCallback):
         if held_out is not None:
             trainer.reporter.held_out(rollout + 1, held_out)
         if self.watch is not None:
-            self.watch.tell()
+            self.watch.report()
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:
-        """The metrics of an evaluation that every process has a share in, in rank 0; None in the others."""
+        """Return the metrics of an evaluation by all processes in rank 0; None in the others."""
         if self.evaluate is None or rollouts % self.trainer.config.eval.every:
             return None
         self.trainer.reporter.doing(f"evaluating on {self.trainer.config.eval.problems:,} held-out problems")
@@ -109,17 +109,17 @@ class Recorder(TrainerCallback):
 
 
 class Skips:
-    """Steps whose numbers are not finite: refused, and counted (``train.on_nonfinite``, ``train.max_skips``).
+    """Counts skipped non-finite steps (``train.on_nonfinite``, ``train.max_skips``).
 
     Attributes:
-        count: skipped steps, and rollouts of which rewards were left out.
+        count: skipped steps, and rollouts with skipped rewards.
     """
 
     def __init__(self, settings: TrainConfig, say: Callable[[str], None]) -> None:
         self.settings, self.say, self.count = settings, say, 0
 
     def accept(self, step: int, loss: float, grad_norm: float) -> bool:
-        """Return whether the optimizer may use the gradient of ``step``. Raises RunError where the run ends instead."""
+        """Return whether the optimizer may use the gradient of ``step``. Raises RunError if the run must end."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return True
         numbers = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"
@@ -134,7 +134,7 @@ class Skips:
         return False
 
     def check(self) -> None:
-        """Raise RunError when there are more than allowed."""
+        """Raise RunError above the limit."""
         if self.count > self.settings.max_skips:
             raise RunError(
                 f"more than train.max_skips={self.settings.max_skips} skips: updates with a loss or gradient that is "
@@ -144,7 +144,7 @@ class Skips:
 
 
 class StopAtStepEnd(TrainerCallback):
-    """Stops at the end of the step in which a signal arrived, in all processes at the same one."""
+    """Stops all processes at the end of the step in which a signal arrived."""
 
     def __init__(self, stop: StopRequest, accelerator: Any) -> None:
         self.stop, self.accelerator = stop, accelerator
@@ -156,7 +156,7 @@ class StopAtStepEnd(TrainerCallback):
         return control
 
     def _agreed(self, own: Signals | None) -> Signals | None:
-        """The signal that any process was sent, SIGTERM before SIGINT before SIGHUP; called in every process."""
+        """Return the signal that any process received, SIGTERM before SIGINT before SIGHUP; a collective operation."""
         if self.accelerator.num_processes == 1:
             return own
         sent = torch.tensor([own == number for number in SIGNALS], device=self.accelerator.device)

@@ -1,4 +1,4 @@
-"""A rollout: sample completions for the problems of this process, judge them, keep them on disk."""
+"""Rollouts: sample completions for this process's problems, judge them, store them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
-# Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
+# Groups of each rollout whose completions are recorded token by token.
 GROUPS_BY_TOKEN = 2
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:
-    """Indices of the problems in the order of training: ``rows`` of them, a fresh permutation for each epoch.
+    """Return ``rows`` problem indices in the order of training, a new permutation for each epoch.
 
-    A longer run starts with the order of a shorter one, so both see the same problems as far as they go.
+    The order of a shorter run is a prefix of that of a longer one.
     """
     order: list[int] = []
     epoch = 0
@@ -53,12 +53,11 @@ class RolloutBatch:
 
     Attributes:
         prompt_ids, completion_ids: tokens, row by row.
-        log_probs: for every token the log-prob that its sampler gave it at the sampling temperature; none where the
-            sampler was not asked.
-        entropies: in nats at those tokens' positions, of the same distributions; None where the sampler cannot tell.
-        truncated: whether a completion was cut off at its longest length.
-        rewards: NaN for a row that must not be learned from. correct: the verdicts, mirrored where rewards are. Both
-            empty where nothing was judged.
+        log_probs: of each token under the sampler at the sampling temperature; empty if not requested.
+            entropies: in nats at the same positions and distributions; None if the sampler does not compute them.
+        truncated: whether a completion was cut at the maximum length.
+        rewards: NaN for a row excluded from training. correct: the verdicts, mirrored where rewards are. Both empty
+        where nothing was judged.
     """
 
     prompt_ids: list[list[int]]
@@ -74,14 +73,13 @@ class RolloutSource:
     """Samples, judges and stores the rollouts of a run.
 
     Args:
-        gather: lists of every process, joined in the order of the processes.
+        gather: concatenates lists over processes, in their order.
         main: whether this process writes files.
-        on_tokens: told how many tokens were sampled since the last call.
+        on_tokens: called with the number of tokens sampled since the last call.
 
     Attributes:
-        model: the policy that is sampled. weights: entered around each call of the engine; makes its weights ready.
-        seconds: spent on `rollout`, which is sampling and what is judged meanwhile, and on `verify`, which is judging
-            after the last completion was sampled.
+        model: the policy. weights: context around each call of the engine that prepares its weights.
+        seconds: of `rollout`, sampling with concurrent judging, and of `verify`, judging after the last completion.
     """
 
     def __init__(
@@ -110,13 +108,13 @@ class RolloutSource:
         self.unscored = 0
 
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
-        """One judged completion for each entry of ``problems``, the rows of this process from ``first_row`` on.
+        """Return a judged completion for each entry of ``problems``, this process's rows from ``first_row`` on.
 
-        With ``rollout.dynamic_sampling``, groups whose rewards are all equal are replaced by groups of other problems,
-        as often as it says (DAPO, arXiv:2503.14476, section 3.2); what is still equal then stays.
+        With ``rollout.dynamic_sampling``, groups of equal rewards are replaced by groups of other problems, up to that
+        number of times (DAPO, arXiv:2503.14476, section 3.2).
 
         Raises RunError for a reward of a scored completion that is not finite, unless ``train.on_nonfinite`` is
-        ``skip``; then the completion has no part in the update.
+        ``skip``; then the completion is excluded from the update.
         """
         self.rollout, self.first_row = rollout, first_row
         self.slots = [_Slot(problem) for problem in problems]
@@ -143,14 +141,14 @@ class RolloutSource:
         )
 
     def before_training(self, problems: Sequence[int]) -> RolloutBatch:
-        """Sample one completion for each of ``problems`` from separate random streams; nothing is recorded."""
+        """Sample one completion for each of ``problems`` from separate random streams, without recording."""
         started = time.perf_counter()
         prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
-        completions = self._sampled(prompts, problems, ("initial-entropy",), None)
+        completions = self._sample(prompts, problems, ("initial-entropy",), None)
         self.seconds["rollout"] += time.perf_counter() - started
         return RolloutBatch(prompts, completions.ids, entropies=completions.entropies)
 
-    def _sampled(
+    def _sample(
         self, prompts: Sequence[list[int]], keys: Sequence[int], stream: tuple[str | int, ...], on_done: OnDone | None
     ) -> Completions:
         settings = self.config.rollout
@@ -169,8 +167,8 @@ class RolloutSource:
     def _fill(self, rows: Sequence[int], attempt: int) -> None:
         """Sample and judge completions for ``rows`` of this process.
 
-        The random stream of a completion is named by the rollout, the attempt and its row in the whole batch, so it
-        is the same however many processes share the work.
+        A completion's random stream depends on the rollout, the attempt and its row in the whole batch, not on the
+        number of processes.
         """
         started = time.perf_counter()
         slots = [self.slots[row] for row in rows]
@@ -182,7 +180,7 @@ class RolloutSource:
 
         def sampled(on_done: OnDone | None) -> Completions:
             prompts = [encoded[slot.problem] for slot in slots]
-            return self._sampled(prompts, [self.first_row + row for row in rows], stream, on_done)
+            return self._sample(prompts, [self.first_row + row for row in rows], stream, on_done)
 
         stops = eos_token_ids(self.model, self.tokenizer)
         chosen = [self.problems[slot.problem] for slot in slots]
@@ -211,9 +209,9 @@ class RolloutSource:
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """The groups of the whole batch in which no two rewards differ, in order; what is unscorable has none.
+        """Return the groups of the whole batch with equal rewards, in order; unscorable completions have none.
 
-        In float32, as training has them: sums of the same parts in another order differ in float64 alone.
+        In float32, as in training: float64 sums of the same components differ with their order.
         """
         size = self.config.rollout.group_size
         rows = self.gather(
@@ -229,7 +227,7 @@ class RolloutSource:
         return [group for group, different in enumerate(rewards) if len(different) <= 1]
 
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
-        """Return problems to replace groups of equal rewards: a permutation of all, different for every attempt."""
+        """Return problems for the replacement of groups: from a permutation of all, different for every attempt."""
         indices = list(range(len(self.problems)))
         seed = stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)
         random.Random(seed).shuffle(indices)
@@ -245,7 +243,7 @@ class RolloutSource:
         return rewards
 
     def _finite_rewards(self) -> list[float]:
-        """The reward of every row, NaN where it has no part in the update, nor in its group's baseline.
+        """Return the reward of every row, NaN for rows excluded from the update and the group's baseline.
 
         ``method.reward.noise`` mirrors the reward of that share of completions in the task's range.
         """
@@ -262,8 +260,8 @@ class RolloutSource:
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
-        """Write what was collected (one file, whole or absent) and summarise it over all processes."""
-        # One rendering for each problem, not for each of its completions.
+        """Write the rollout (one file, atomically) and summarise it over all processes."""
+        # Rendered once for each problem.
         prompts = {
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
@@ -313,14 +311,14 @@ class RolloutSource:
         }
 
     def _by_token(self, slot: _Slot) -> dict[str, Any]:
-        """The text of each token and its log-prob at the sampling temperature, to five digits; None is not finite."""
+        """Return each token's text and its log-prob at the sampling temperature, to five digits; None = not finite."""
         log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
         return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
 
 
 @dataclass
 class _Slot:
-    """One completion of this process: its problem (an index), what was sampled and what the judge says."""
+    """One completion of this process: its problem's index, its tokens and its verdict."""
 
     problem: int
     prompt: list[int] = field(default_factory=list)

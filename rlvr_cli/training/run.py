@@ -1,21 +1,22 @@
-"""Train a run: prepare, train or resume, leave a status.
+"""Train a run: prepare, train or resume, record a status.
 
-The way of one rollout and of the optimizer steps on it; transformers' ``Trainer`` makes the loop over the steps:
+One rollout and its optimizer steps; transformers' ``Trainer`` loops over the steps:
 
-1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_scored_rollout`` has
-   ``RolloutSource.collect`` (rollouts.py) sample completions, with the weights of the step
+1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_collect_rollout``
+calls
+   ``RolloutSource.collect`` (rollouts.py) to sample completions with the weights of the step
    (``PolicyRunTrainer._sampling_weights``, policy_run.py), and judge them (evaluation/sampling.py).
 2. ``Scoring.measured`` (scoring.py) adds old and reference log-probs, entropies and values where the method needs them;
    ``Scoring.scored`` the method's rewards and advantages, over all processes.
-3. ``split_into_steps`` (packing.py) deals the rows to the optimizer steps of the rollout.
+3. ``split_into_steps`` (packing.py) assigns the rows to the optimizer steps of the rollout.
 4. Each step: ``PolicyForward`` (forward.py) packs its rows into micro-batches and computes the log-probs of the chosen
    tokens (log_probs.py), ``objective.loss`` the method's loss, and each micro-batch goes backward.
 5. ``RunTrainer._get_grad_norm`` (run_trainer.py) refuses a step that is not finite; else AdamW moves the weights.
    ``Recorder`` (recorder.py) writes the step to metrics.jsonl, ``Checkpointer`` (checkpointer.py) saves the run.
 
-The way of ``optimizer.lr``: ``Config.learning_rate`` (config/optimizer.py) is its rule. ``run_arguments`` gives AdamW
-its peak, ``RunTrainer.create_scheduler`` its factor at each step (both run_trainer.py); ``Recorder`` records their
-product.
+The learning rate: ``Config.learning_rate`` (config/optimizer.py) defines it. ``run_arguments`` passes the peak to
+    AdamW,
+``RunTrainer.create_scheduler`` applies the factor of each step (both run_trainer.py); ``Recorder`` records the product.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from rlvr_cli.runs.records import IN_CHECKPOINT, damaged_records, read_entries, 
 from rlvr_cli.runs.seal import Entries, write_seal
 from rlvr_cli.runs.trained_on import write_training_problems
 from rlvr_cli.tasks.sets import problems_name
-from rlvr_cli.training.extension import KEY, check_extension, extend, extended
+from rlvr_cli.training.extension import KEY, check_extension, extend, load_extended
 from rlvr_cli.training.outcome import outcome_lines
 from rlvr_cli.training.prepare import PreparedRun, RunParts, join, prepare_run
 from rlvr_cli.training.progress import Reporter
@@ -68,7 +69,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 @dataclass(frozen=True)
 class _Resumption:
-    """The checkpoint to continue from (None: the start), notes for the user, and the hashes of the records so far."""
+    """The checkpoint to continue from (None = the start), notes for the user, and the hashes of the records so far."""
 
     checkpoint: Checkpoint | None
     notes: tuple[str, ...]
@@ -77,7 +78,7 @@ class _Resumption:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Surroundings of a training: its processes, the request to stop, and a callback with the run's folder."""
+    """The environment of a training: its processes, the stop request, and a callback with the run's folder."""
 
     world: World = ALONE
     stop: StopRequest = field(default_factory=StopRequest)
@@ -87,12 +88,12 @@ class RunContext:
 def start_training(
     config: Config, *, overwrite: bool, console: Console, command: str | None = None, context: RunContext | None = None
 ) -> RunEnd:
-    """Train a new run. Raises UserError before anything is started, RunError while running.
+    """Train a new run. Raises UserError before the training starts, RunError during it.
 
-    Every one of several processes calls it; rank 0 alone writes.
+    Every process calls it; only rank 0 writes.
 
     Args:
-        command: how a person would start it; None = as this process was started.
+        command: the command line to record; None = that of this process.
     """
     context = context or RunContext()
     root = Path(config.run.dir)
@@ -111,14 +112,14 @@ def start_training(
         )
 
     run = context.world.from_main(create)
-    with _held(run, context.world):
+    with _locked(run, context.world):
         context.on_start(run.path)
         return _train(run, prepared, None, console, context)
 
 
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
     text = dump_yaml(config)
-    # A run that was submitted has its copies: the files may have been edited while it waited.
+    # A submitted run has its copies: the files may have been edited while it was queued.
     copies = {} if (run.path / COPIES).exists() else keep_copies(user_files(config), run.path)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
@@ -156,8 +157,8 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
 
 
 @contextmanager
-def _held(run: RunDir, world: World) -> Iterator[None]:
-    """Hold ``run`` for rank 0; every rank waits until it is held."""
+def _locked(run: RunDir, world: World) -> Iterator[None]:
+    """Lock ``run`` in rank 0; every rank waits for the lock."""
     if not world.main:
         world.from_main(lambda: None)
         yield
@@ -170,28 +171,28 @@ def _held(run: RunDir, world: World) -> Iterator[None]:
 def resume_training(
     run: RunDir, *, console: Console, rollouts: int | None = None, context: RunContext | None = None
 ) -> RunEnd:
-    """Continue ``run`` from its newest valid checkpoint, or from the start when it was killed before the first.
+    """Continue ``run`` from its newest valid checkpoint, or from the start if there is none.
 
-    Every one of several processes calls it; rank 0 alone writes, and nothing before all is checked.
+    Every process calls it; only rank 0 writes, after all checks.
     Raises UserError when it is finished, in use, its configuration was edited, or it has only damaged checkpoints.
 
     Args:
-        rollouts: extend the run to so many.
+        rollouts: the length to extend the run to.
     """
     context = context or RunContext()
     longer = [] if rollouts is None else [f"{KEY}={rollouts}"]
-    config = extended(run, longer).config
+    config = load_extended(run, longer).config
     check_processes(run, config, context.world)
     if context.world.processes > 1:
         join(config, context.world)
-    with _held(run, context.world):
+    with _locked(run, context.world):
         context.on_start(run.path)
         if context.world.main:
             check_extension(run, longer)
         resumption_point = context.world.from_main(lambda: _choose_checkpoint(run))
         prepared = prepare_run(config, context.world)
         waiting = context.world.from_main(lambda: _submitted(run))
-        resumption = None if waiting else context.world.from_main(lambda: _same_run(run, prepared, resumption_point))
+        resumption = None if waiting else context.world.from_main(lambda: _check_run(run, prepared, resumption_point))
         if context.world.main:
             run.make_folders()
             if waiting:
@@ -204,13 +205,13 @@ def resume_training(
 
 
 def _submitted(run: RunDir) -> str | None:
-    """The command by which a run was submitted to a queue, where this is its first start; None for any other."""
+    """Return the command that submitted a run to a queue if this is its first start, else None."""
     manifest = run.read_manifest()
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
-def _same_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
-    """Refuse to go on with other problems or another method; note where only its code was edited since."""
+def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
+    """Raise UserError for other problems or another method; add a note if only the method's code was edited."""
     manifest, data = run.read_manifest(), prepared.config.task.data
     if "problems_sha256" not in manifest:
         raise UserError(
@@ -266,7 +267,7 @@ def _choose_checkpoint(run: RunDir) -> _Resumption:
 
 
 def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Entries, list[str]]:
-    """The hashes of what was recorded until ``checkpoint``, and notes."""
+    """Return the hashes of the records up to ``checkpoint``, and notes."""
     path = checkpoint.path / IN_CHECKPOINT if checkpoint else None
     seal = read_entries(path) if path is not None and path.exists() else {}
     try:
@@ -286,7 +287,7 @@ def _train(
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
         reporter.follow(stop)
         run_parts = RunParts(prepared, run, reporter, stop)
-        again = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
+        hint = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         try:
             if resumption:
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
@@ -308,12 +309,12 @@ def _train(
         except KeyboardInterrupt:
             reporter.end()
             _close(run, world, run_parts.executed, "interrupted")
-            reporter.message(f"stopped without saving; {again}")
+            reporter.message(f"stopped without saving; {hint}")
             raise
         except (Exception, SystemExit) as error:
             reporter.end()
             reporter.log(traceback.format_exc())
-            failure = explain(error, run, again)
+            failure = explain(error, run, hint)
             try:
                 _close(run, world, run_parts.executed, "failed", error=str(failure))
             except OSError as second:
@@ -332,7 +333,7 @@ def _train(
                 reporter.log(f"WARNING: {ending}")  # shown after the last line of all
             return RunEnd(run, "finished", 0)
         _close(run, world, run_parts.executed, "interrupted")
-        reporter.message(f"saved at step {reached}; {again}")
+        reporter.message(f"saved at step {reached}; {hint}")
         return RunEnd(run, "interrupted", stop.exit_code)
 
 
@@ -355,7 +356,7 @@ def _announcement(run: RunDir, prepared: PreparedRun) -> str:
 
 
 def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, reporter: Reporter) -> None:
-    """Take back what was recorded after the checkpoint: it is about to happen again."""
+    """Move the records after the checkpoint aside, since these steps are repeated."""
     for note in resumption.notes:
         reporter.message(note)
     step = resumption.checkpoint.step if resumption.checkpoint else 0
@@ -364,10 +365,10 @@ def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, report
     write_seal(run.path / SEAL, resumption.seal)
     aside = rewind(run, step, batch.steps_per_rollout)
     if aside is not None:
-        reporter.message(f"what was recorded after step {step} is in {aside} until it is made again")
+        reporter.message(f"the records after step {step} are in {aside} until these steps are repeated")
     unknown = truncate_timings(run.timings_path, step)
     if unknown:
-        reporter.message(f"warning: {run.timings_path} lacks the seconds of {unknown} of {step} steps; going on")
+        reporter.message(f"warning: {run.timings_path} lacks the seconds of {unknown} of {step} steps; continuing")
     reporter.resumed_at(step // batch.steps_per_rollout)
 
 
@@ -376,19 +377,19 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
 
 
-def explain(error: Exception | SystemExit, run: RunDir, again: str) -> Exception:
-    """``error`` as the user shall see it; ``again`` says how to continue. A bug of ours is returned as it is."""
+def explain(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
+    """Return ``error`` as a message for the user; ``hint``: how to continue. Bugs are returned unchanged."""
     if isinstance(error, SystemExit):
         line = escaped_error(error) or f"{run.path}: {error_text(error)}"
-        return RunError(f"{line} ended the training; {again}")
+        return RunError(f"{line} ended the training; {hint}")
     if isinstance(error, SamplingMemoryError):
         return RunError(
-            f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {again}"
+            f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {hint}"
         )
     if isinstance(error, RunError):
         return error
     if isinstance(error, UserError):
-        return RunError("\n".join([*error.problems, again]))
+        return RunError("\n".join([*error.problems, hint]))
     if out_of_memory(error):
         return RunError(
             f"{run.path}: out of memory ({_first_line(error)}). Make update.micro_batch, rollout.max_new_tokens or "
@@ -397,7 +398,7 @@ def explain(error: Exception | SystemExit, run: RunDir, again: str) -> Exception
     if isinstance(error, OSError):
         advice = "Make room, or see whether the disk can be written to; then " if error.errno in NO_ROOM else "Then "
         where = error.filename or run.path
-        return RunError(f"{where}: {error.strerror or error}. {advice}{again}")
+        return RunError(f"{where}: {error.strerror or error}. {advice}{hint}")
     return error
 
 

@@ -1,4 +1,4 @@
-"""Common base of the trainers of a run: TRL's arguments, and the run's use of the hooks of transformers' Trainer."""
+"""Common base of a run's trainers: TRL's arguments, and the hooks of transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlvr_cli.training.zero import Zero
 
 
 def run_arguments(run_parts: RunParts) -> dict[str, Any]:
-    """Return TRL's arguments that every kind of training has."""
+    """Return the arguments that all trainers of TRL share."""
     config, run = run_parts.config, run_parts.run
     gpu, sharded = torch.cuda.is_available(), is_sharded(config.launch)
     checkpointing = config.model.gradient_checkpointing
@@ -34,53 +34,53 @@ def run_arguments(run_parts: RunParts) -> dict[str, Any]:
         "use_cpu": not gpu and not sharded,
         "bf16": has_bfloat16(),
         "gradient_checkpointing": gpu if checkpointing == "auto" else checkpointing == "on",
-        # Every weight has its part in every loss; looking for others costs a walk of the graph in each micro-batch.
+        # Every loss uses every weight; searching for unused ones walks the graph in each micro-batch.
         "ddp_find_unused_parameters": False,
         "seed": config.run.seed,
         "max_steps": config.batch.steps_total,
-        "save_steps": config.checkpoint.every,  # read by no one but trainer_state.json
+        "save_steps": config.checkpoint.every,  # only for trainer_state.json
         "learning_rate": config.learning_rate.peak(lambda: parameters_of(run_parts.prepared.model)),
         "adam_beta1": config.optimizer.betas[0],
         "adam_beta2": config.optimizer.betas[1],
         "adam_epsilon": config.optimizer.eps,
         "weight_decay": config.optimizer.weight_decay,
         "max_grad_norm": config.update.max_grad_norm,
-        # DeepSpeed takes no other one of ours, and replaces it by its own for the CPU where it offloads.
+        # The only one that DeepSpeed accepts; it replaces it by a CPU version when offloading.
         **({"optim": "adamw_torch"} if sharded else {}),
     }
 
 
 class RunTrainer(Trainer):
-    """Keeps the directory of one run. Mixed in before the trainer that makes the gradient, which calls `begin_run`.
+    """Maintains a run's folder. A mixin before the trainer that computes the gradient, which calls `begin_run`.
 
-    Transformers makes the steps; records, checkpoints and stopping are callbacks. Overridden are what no callback can
-    do: ``_get_grad_norm``, called once a step after accumulation and clipping and before the optimizer, where
-    ``_tr_loss`` is the sum of the losses since it was set to 0; ``create_scheduler``; ``_load_from_checkpoint``, called
-    before the model is wrapped; ``_prepare_for_training``, which wraps it and would load DeepSpeed's own checkpoints.
+    Transformers runs the steps; records, checkpoints and stopping are callbacks. Overridden is what callbacks cannot
+    do: ``_get_grad_norm``, called once a step between clipping and the optimizer, where ``_tr_loss`` is the sum of the
+    losses since it was set to 0; ``create_scheduler``; ``_load_from_checkpoint``, called before the model is wrapped;
+    ``_prepare_for_training``, which wraps it and would load DeepSpeed's checkpoints.
 
     Attributes:
-        executed: how often each term of the method was executed, counted where it is executed.
-        zero: DeepSpeed's engine, once it has been made; None where every process holds the whole model.
+        executed: the counter of executed terms of the method.
+        zero: DeepSpeed's engine once created; None where every process holds the whole model.
     """
 
     _tr_loss: torch.Tensor
 
     def begin_run(self, run_parts: RunParts) -> None:
-        """Add the records, checkpoints and signals of the run to the trainer that has just been made."""
+        """Add the records, checkpoints and signal handling of the run to the new trainer."""
         config, run, base = run_parts.config, run_parts.run, run_parts.prepared.base
         self.config, self.batch, self.run = config, config.batch, run
         self.reporter, self.executed = run_parts.reporter, run_parts.executed
         self.skips = Skips(config.train, run_parts.reporter.message)
         if self.accelerator.ddp_handler is not None:
-            # Gradients lie in the buckets that are sent, which would else be as large again.
+            # Gradients are views of the communication buckets, which saves a copy.
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
         if self.is_deepspeed_enabled:
-            # accelerate takes DeepSpeed's number in any case, and warns where its own is another.
+            # accelerate uses DeepSpeed's number anyway, and warns if its own differs.
             self.accelerator.gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.zero: Zero | None = None
         self.adapter = AdapterFolder(self.model, base) if base is not None else None
         if base is not None and base.kind == "qlora":
-            # TRL has made them bfloat16, to which small steps of the optimizer add nothing.
+            # TRL has cast them to bfloat16, which rounds small optimizer steps away.
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
@@ -93,26 +93,26 @@ class RunTrainer(Trainer):
             self.recorder.tracking = RunTracking(config, run, run_parts.reporter.message)
 
     def whole_model(self) -> AbstractContextManager[None]:
-        """Gather the weights, which DeepSpeed may have divided, for reading; every process enters and leaves."""
+        """Gather weights that DeepSpeed shards, for reading; a collective operation."""
         return nullcontext() if self.zero is None else self.zero.whole()
 
     def step_numbers(self) -> dict[str, Any]:
-        """Return what metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
+        """Return the metrics of the last optimizer step for metrics.jsonl, with `update_tokens`."""
         raise NotImplementedError
 
     def spent(self) -> dict[str, float]:
-        """Seconds since the last call that went to anything but the update, by name."""
+        """Return the seconds since the last call outside the update, by name."""
         return {}
 
     def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
-        """Counters (JSON) and tensors of this process that a resumed training needs next to weights and optimizer.
+        """Return the counters (JSON) and tensors of this process for resuming, besides weights and optimizer.
 
-        Without any, the step that transformers counts is the whole position.
+        By default transformers' step is the whole position.
         """
         return {}, []
 
     def restore_position(self, counters: dict[str, Any], rows: list[TensorRows]) -> None:
-        """Continue where :meth:`position` was called."""
+        """Restore the result of :meth:`position`."""
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
         # The last moment at which a NaN can be kept out of the weights.
@@ -122,9 +122,9 @@ class RunTrainer(Trainer):
         self.recorder.grad_norm, self.recorder.learning_rate = norm, self._get_learning_rate()
         if not self.skips.accept(self.state.global_step + 1, loss, norm):
             if self.zero is not None:
-                # DeepSpeed has refused the step, and transformers leaves the schedule where it is after that.
+                # DeepSpeed has skipped the step, after which transformers does not advance the schedule.
                 self.lr_scheduler.step()
-            # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
+            # None, not zeros: the optimizer then skips the parameter, with momentum and decay.
             for parameter in model.parameters():
                 parameter.grad = None
         return norm
@@ -139,7 +139,7 @@ class RunTrainer(Trainer):
         self.checkpointer.load_weights(Path(resume_from_checkpoint))
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
-        # A model that is going to be divided takes the checkpoint's weights while it is whole.
+        # Load the checkpoint's weights before the model is sharded.
         if resume_from_checkpoint and self.is_deepspeed_enabled:
             self.checkpointer.load_weights(Path(resume_from_checkpoint))
         prepared = super()._prepare_for_training(max_steps, train_dataloader, None)

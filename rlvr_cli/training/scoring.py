@@ -1,4 +1,4 @@
-"""A rollout before the first update on it: what the method must know of its rows, and the advantages that it makes."""
+"""Score a rollout before its first update: the method's inputs and advantages."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch import Tensor
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import TensorRows, own_tokens, padded_rows, token_rows
+from rlvr_cli.training.packing import TensorRows, padded_rows, policy_tokens, token_rows
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
 
 class Scoring:
-    """Compute the inputs of a method for a rollout, from its sampler or by forward passes, and its advantages.
+    """Computes the inputs of a method for a rollout, from its sampler or by forward passes, and its advantages.
 
     Args:
         forward: forward passes of the policy.
-        several_steps: whether more than one optimizer step is made from each rollout.
-        correct_above: a completion without a verdict is correct where what it is judged by is above this.
-        compare_sampler: whether the updates compare the sampler's log-probs with the policy's.
-        trust_sampler_log_probs: whether the log-probs and entropies of a sampler are taken for the policy's.
+        several_steps: whether a rollout has several optimizer steps.
+        correct_above: a completion without a verdict is correct if its judged value is above this.
+        compare_sampler: whether updates compare the sampler's log-probs with the policy's.
+        trust_sampler_log_probs: whether a sampler's log-probs and entropies are used as the policy's.
 
     Attributes:
         initial_entropy: mean token entropy of the untrained model, nats; None until it is measured.
@@ -51,10 +51,10 @@ class Scoring:
     def measured(
         self, own: TensorRows, batch: RolloutBatch | None, model: Any, reference: Callable[[TensorRows], Tensor]
     ) -> TensorRows:
-        """Return the columns that the method needs besides the tokens of this process's rows, before the first update.
+        """Return the method's further columns for this process's rows, before the first update.
 
         Args:
-            batch: the rollout that was collected; None = TRL's own generation, without log-probs and entropies.
+            batch: the collected rollout; None = TRL's generation, without log-probs and entropies.
             reference: log-probs (n, T) under the reference policy.
         """
         method, mask = self.method, own["completion_mask"]
@@ -65,7 +65,7 @@ class Scoring:
         if batch is not None and self.compare_sampler:
             measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
         if batch is not None and self.trust_sampler_log_probs:
-            # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
+            # Lopti's first pass can skip untrained tokens only if the old log-probs are known before it.
             if old_needed or method.passes.chooses_by_old_log_probs or self.several_steps:
                 measured["old_log_probs"], old_needed = token_rows(batch.log_probs, mask), False
             if entropies_needed and batch.entropies is not None:
@@ -90,7 +90,7 @@ class Scoring:
         """Token mean of the entropy over one completion of each of the first ``samples`` problems, of all processes."""
         accelerator = self.forward.accelerator
         share = range(accelerator.process_index, samples, accelerator.num_processes)
-        # Every process samples and goes forward as often, one without a share for nothing.
+        # Collective: a process without a share samples a dummy problem.
         batch = rollouts.before_training(list(share) or [0])
         if batch.entropies is not None and self.trust_sampler_log_probs:
             sums = [math.fsum(of_row) for of_row in batch.entropies]
@@ -108,16 +108,16 @@ class Scoring:
         return self.initial_entropy
 
     def scored(self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None) -> tuple[Rollout, TensorRows]:
-        """The rollout as the method sees it, and its rows, of all processes, with what they are trained with.
+        """Return the method's rollout, and the rows of all processes with their advantages.
 
         Args:
-            rewards: (N,) as given; NaN marks a row that must not be learned from.
-            judged: (N,) the values that decide what is correct without verdicts; None = the rewards.
+            rewards: (N,); NaN excludes a row from training.
+            judged: (N,) the values that decide correctness without verdicts; None = the rewards.
         """
         rollout = self._rollout(rows, rewards, rewards if judged is None else judged)
         estimated, advantages = (_in_place(rows, values) for values in self.method.rollout_advantages(rollout))
         scored_rows = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
-        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
+        # An excluded row has no tokens, so it counts in no KL, statistic or divisor.
         scored_rows |= {"completion_mask": rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)}
         scored_rows |= {"advantages": advantages, "estimated": estimated}
         threshold = self.method.passes.threshold(rollout)
@@ -145,7 +145,7 @@ class Scoring:
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
             assert rollout.entropies is not None
             self.initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
-        # Still unknown only without a token that it could decide about.
+        # Unknown only if no token depends on it.
         initial = 0.0 if self.initial_entropy is None else self.initial_entropy
         rollout = dataclasses.replace(rollout, initial_entropy=initial)
         return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
@@ -155,33 +155,33 @@ _OF_TOKENS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "
 
 
 def _side_by_side(rows: TensorRows) -> TensorRows:
-    """The policy's tokens of each row next to one another, without those of tools and environments between them.
+    """Compact the policy's tokens of each row, without those of tools and environments between them.
 
-    Estimators that go from token to token (discounts, runs of shared tokens) know no holes: gamma and lambda of
-    PPO and REINFORCE++ count the policy's own tokens.
+    Recursive estimators (discounts, runs of shared tokens) need contiguous tokens: gamma and lambda of PPO and
+    REINFORCE++ count the policy's tokens.
     """
     if "tool_mask" not in rows:
         return rows
-    order = _own_first(rows)
+    order = _policy_tokens_first(rows)
     moved = {key: rows[key].gather(1, order) for key in _OF_TOKENS if key in rows}
-    return {**rows, **moved, "completion_mask": own_tokens(rows).gather(1, order)}
+    return {**rows, **moved, "completion_mask": policy_tokens(rows).gather(1, order)}
 
 
 def _in_place(rows: TensorRows, values: Tensor) -> Tensor:
-    """Values (n, T) of tokens side by side, at the tokens' places in ``rows``; one value a row (n, 1) stays."""
+    """Scatter values (n, T) of compacted tokens back to their positions in ``rows``; leave (n, 1) unchanged."""
     if "tool_mask" not in rows or values.shape[1] == 1:
         return values
-    return torch.zeros_like(values).scatter(1, _own_first(rows), values)
+    return torch.zeros_like(values).scatter(1, _policy_tokens_first(rows), values)
 
 
-def _own_first(rows: TensorRows) -> Tensor:
-    """(n, T) the places of the policy's tokens, in their order, then of the others."""
-    return (own_tokens(rows) == 0).int().sort(dim=1, stable=True).indices
+def _policy_tokens_first(rows: TensorRows) -> Tensor:
+    """Return (n, T) positions: first of the policy's tokens, in order, then of the others."""
+    return (policy_tokens(rows) == 0).int().sort(dim=1, stable=True).indices
 
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Inside, ``model`` has no dropout."""
+    """Set ``model`` to evaluation mode inside the context."""
     training = model.training
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning with TRL's SFTTrainer on worked solutions, in the directory of a run like any other.
+"""Supervised fine-tuning of a run with TRL's SFTTrainer, on worked solutions.
 
 What is relied on beyond TRL's documented surface: ``compute_loss`` divides by ``num_items_in_batch``, which
 transformers counts over the whole optimizer step and all processes where ``model_accepts_loss_kwargs`` says so; the
@@ -33,9 +33,9 @@ SUMS = ("tokens", "loss", "entropy", "correct")
 
 
 def sft_config(**settings: Any) -> SFTConfig:
-    """Return TRL's arguments with every default that surprises set to what this project means.
+    """Return TRL's arguments with this project's defaults.
 
-    The data come tokenized and are never cut.
+    The data are tokenized and never truncated.
     """
     return SFTConfig(
         **OF_EVERY_TRAINING,
@@ -48,11 +48,11 @@ def sft_config(**settings: Any) -> SFTConfig:
 
 
 def training_order(lengths: Sequence[int], config: Config, batch: BatchArithmetic) -> list[int]:
-    """Return the indices of the demonstrations in the order of training, an optimizer step after the other.
+    """Return the indices of the demonstrations in the order of training, by optimizer step.
 
-    ``train.rollouts`` batches of prompts x group_size, each split into ``update.mini_batches`` steps and gone
-    through ``update.epochs`` times. Every demonstration is used before any is used again. Within a step the shortest
-    come first, so that rows of like length share a micro-batch; the rows of a step are the same for any micro-batch.
+    ``train.rollouts`` batches of prompts x group_size, each split into ``update.mini_batches`` steps and repeated
+    ``update.epochs`` times, without replacement until all are used. Each step is sorted by length, so that rows of
+    similar length share a micro-batch; its rows do not depend on the micro-batch.
     """
     drawn = problem_order(len(lengths), config.train.rollouts * batch.completions, config.run.seed)
     order: list[int] = []
@@ -73,16 +73,16 @@ def training_data(demonstrations: Sequence[Demonstration], order: Sequence[int])
 
 
 class StepTokenTrainer(SFTTrainer):
-    """TRL's SFTTrainer whose loss is the mean over the tokens of the whole optimizer step, and which adds up its sums.
+    """TRL's SFTTrainer with the loss averaged over the tokens of the whole optimizer step, and token sums.
 
     Attributes:
-        sums: over the tokens trained on since they were last taken: their number, negative log-likelihood in nats,
-            entropy of the prediction, and how many were the likeliest token; of this process.
+        sums: over this process's trained tokens since the last call of :meth:`take_sums`: number, negative
+            log-likelihood in nats, entropy of the prediction, and number of top-1 tokens.
     """
 
     def __init__(self, model: Any, **arguments: Any) -> None:
         super().__init__(model, **arguments)
-        # The loss is TRL's and never the model's own, so it is divided by the step's tokens whatever the model takes.
+        # The loss is TRL's, never the model's, so it is divided by the step's tokens for any model.
         self.model_accepts_loss_kwargs = True
         self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self.args.device)
         self.model.register_forward_hook(self._add)
@@ -95,14 +95,14 @@ class StepTokenTrainer(SFTTrainer):
         self.sums += torch.stack([term.detach().sum(dtype=torch.float64) for term in terms])
 
     def take_sums(self) -> Tensor:
-        """Return ``sums``, which begin again at 0; TRL's own figures are thrown away."""
+        """Return and reset ``sums``; discard TRL's metrics."""
         taken, self.sums = self.sums, torch.zeros_like(self.sums)
         self._metrics["train"].clear()
         return taken
 
 
 class SFTRunTrainer(RunTrainer, StepTokenTrainer):
-    """Trains one run by supervised fine-tuning and keeps its directory."""
+    """Trains a run by supervised fine-tuning and maintains its folder."""
 
     def __init__(self, run_parts: RunParts) -> None:
         config, batch, prepared = run_parts.config, run_parts.config.batch, run_parts.prepared

@@ -1,4 +1,4 @@
-"""Trainings started from Python: the runs of `rlvr train`, with its checks and its folder."""
+"""Start trainings from Python, as `rlvr train` does."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def train(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Path:
-    """Train a run as `rlvr train` does, and wait for it: the folder of the finished run.
+    """Train a run as `rlvr train` does, and return the folder of the finished run.
 
         run = rlvr_cli.train(method="dgpo+lopti", settings={"train.rollouts": 20})
 
-    Every command takes the run, and ``rlvr_cli.store`` has its tables. Several processes (`launch.processes`) are
-    started as on the command line.
+    Every command accepts the run, and ``rlvr_cli.store`` has its tables. Several processes (`launch.processes`) start
+    as on the command line.
 
     Args:
         config: configuration files, later ones winning.
         method, task, model: as the options of `rlvr train`: names, or the user's files.
-        settings: keys with their values, over everything else.
+        settings: keys with their values, over all other layers.
         overwrite: delete a run of the same name first.
-        quiet: print nothing; the run's log.txt has all of it.
+        quiet: print nothing; the run's log.txt has the output.
 
     Raises:
-        UserError: bad input, before anything was started; every problem at once.
+        UserError: bad input, before the training starts; every problem at once.
         RunError: the training failed, or was stopped by a signal.
     """
     files = [Path(config)] if isinstance(config, str | Path) else [Path(path) for path in config]
@@ -75,21 +75,21 @@ def train(
 
 
 def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet: bool = False) -> Path:
-    """Go on with a run as `rlvr train --resume` does, and wait for it: its folder.
+    """Resume a run as `rlvr train --resume` does, and return its folder when it is finished.
 
     Args:
         run: its name or folder.
-        settings: {"train.rollouts": N} extends it, also a finished one.
+        settings: {"train.rollouts": N} extends a run, also a finished one.
 
     Raises:
         UserError, RunError: as :func:`train`.
     """
-    from rlvr_cli.training.extension import check_extension, extended
+    from rlvr_cli.training.extension import check_extension, load_extended
 
     run_dir = find_run(str(run), Path(Config().run.dir))
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
     check_extension(run_dir, overrides)
-    loaded = extended(run_dir, overrides).config
+    loaded = load_extended(run_dir, overrides).config
     console = Console(quiet=quiet)
     moved = moved_from(run_dir)
     for line in (*([moved] if moved else []), *changed_files(run_dir.read_manifest())):
@@ -111,5 +111,5 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
 def _finished(end: RunEnd) -> Path:
     run = end.run
     if end.status != "finished":
-        raise RunError(f"{run.path}: {end.status}; rlvr_cli.resume({str(run.path)!r}) goes on with it.")
+        raise RunError(f"{run.path}: {end.status}; rlvr_cli.resume({str(run.path)!r}) continues it.")
     return run.path

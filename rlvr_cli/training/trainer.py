@@ -1,12 +1,11 @@
 """TRL's GRPOTrainer with the gradient of a method.
 
-This is the one file that rests on TRL's insides. Pinned to trl 1.16; tests/contract fails when a release moves one of
-them. What is overridden, and what each override relies on:
+The only file that depends on TRL's internals. Pinned to trl 1.16; tests/contract fails when a release changes them.
+The overrides, and what each relies on:
 
-- ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
-  backward passes of an optimizer step, as many as its rows need, and transformers' other work of a step. Under
-  DDP gradients are averaged over processes in the last backward pass (``accelerator.no_sync``;
-  ``gradient_state._set_sync_gradients``, as transformers does it). The batch that it is given is the whole rollout's
+- ``training_step``: with ``gradient_accumulation_steps`` 1, one call runs all forward and backward passes of an
+optimizer step, and transformers' other work of a step. DDP averages gradients in the last backward pass
+  (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as in transformers). Its batch is the whole rollout
   (TRL's data loader), each prompt repeated by the size of its group.
 - ``_calculate_rewards(inputs, prompts, completions, completion_ids_list)`` returns (N, functions) rewards gathered over
   all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. It is called by
@@ -50,7 +49,7 @@ from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
+from rlvr_cli.training.packing import TensorRows, gather_rows, padded_rows, policy_tokens, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 from rlvr_cli.training.scoring import Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
@@ -67,26 +66,26 @@ class PolicyTrainer(GRPOTrainer):
     Args:
         model, reward_funcs, train_dataset, eval_dataset, processing_class, reward_processing_classes, callbacks,
             optimizers: as in ``trl.GRPOTrainer``. An evaluation samples ``eval_dataset`` and logs the rewards
-            (``eval_reward``); it has no loss.
+            (``eval_reward``), without a loss.
         args: TRL's arguments; ``num_iterations`` counts whole epochs (two passes each for Lopti), ``max_steps``
             optimizer steps. None = TRL's defaults, and an output folder named after model and method.
-        method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
-            in the method that is named after it: ``DGPO(n=2.0)``.
-        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. Of a KL
-            term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` decides ``kl.bias_correction``,
-            unless they do.
-        correct, correct_above: with the user's reward functions, a completion is correct where the value of the
-            function of this name (None = the first) is above this number, whatever the others give; for methods that
-            train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
-        rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
-            data set then names problems (column ``problem``).
-        meter: watches every forward pass of an update.
-        group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
+        method: a name (``"dgpo+lopti"``); the keys of a whole method; or one component, which replaces that of the
+            method with its name: ``DGPO(n=2.0)``.
+        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. For a KL
+            term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` is the default of
+            ``kl.bias_correction``.
+        correct, correct_above: with the user's reward functions, a completion is correct if the value of the function
+            of this name (None = the first) is above this number; for methods that train by correctness (PL, NL, CL,
+            RAFT++). ``rollouts`` have verdicts.
+        rollouts: source of completions and rewards in place of TRL's generation and ``reward_funcs``; the data set then
+            names problems (column ``problem``).
+        meter: collects statistics of every forward pass of an update.
+        group_size: completions of each prompt; None = ``args.num_generations``, at least 2 in TRL.
         tis_cap: largest weight of a token where trainer and sampler differ (objective.py); None = no weights.
         micro_tokens: tokens of one forward pass; None = those of ``micro_rows`` of the step's longest row.
-        micro_rows: with ``micro_tokens`` None, how many of the longest rows one forward pass has room for; None =
+        micro_rows: with ``micro_tokens`` None, the number of longest rows in one forward pass; None =
             ``args.per_device_train_batch_size``.
-        dropout: update with the model's own dropout on. TRL's ``disable_dropout`` switches off that of adapters too.
+        dropout: update with the model's dropout. TRL's ``disable_dropout`` disables that of adapters too.
         sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
         others: the other arguments of ``trl.GRPOTrainer``.
 
@@ -134,11 +133,11 @@ class PolicyTrainer(GRPOTrainer):
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         if dropout and args.disable_dropout:
-            raise ValueError("dropout=True asks for what disable_dropout=True in args switches off: leave one out.")
+            raise ValueError("dropout=True contradicts disable_dropout=True in args: leave one out.")
         self.method = named.bound(args.max_completion_length)
         self.rollouts, self.tis_cap = rollouts, tis_cap
         self.correct, self.correct_above = correct, correct_above
-        self._check_what_is_given()
+        self._check_arguments()
         if rollouts is None:
             _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
@@ -174,7 +173,7 @@ class PolicyTrainer(GRPOTrainer):
             )
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
-        # The reference of the KL term is loaded; the penalty is part of the method.
+        # TRL loads the reference of the KL term; the penalty is part of the method.
         self.beta = 0.0
         self.num_generations = self.group_size
         if self.args.device.type == "cuda":
@@ -191,7 +190,7 @@ class PolicyTrainer(GRPOTrainer):
             self.value_head,
             self.aux_loss_enabled,
         )
-        self.forward.suit(
+        self.forward.detect_capabilities(
             self.model, checkpointing=self.args.gradient_checkpointing, float32_head=self.args.cast_lm_head_to_fp32
         )
         self.dropouts = [] if dropout else dropouts(self.model)
@@ -202,7 +201,7 @@ class PolicyTrainer(GRPOTrainer):
             several_steps=self.steps_per_rollout > 1,
             correct_above=correct_above,
             compare_sampler=tis_cap is not None or self.meter.mismatch,
-            # With weights for a sampler that differs, the old log-probs must be the trainer's own.
+            # With importance weights for the sampler, the old log-probs must be the trainer's.
             trust_sampler_log_probs=sampler_exact and tis_cap is None,
         )
         if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
@@ -212,7 +211,7 @@ class PolicyTrainer(GRPOTrainer):
                 stacklevel=2,
             )
 
-    def _check_what_is_given(self) -> None:
+    def _check_arguments(self) -> None:
         method = self.method
         settings = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
         settings += [f"correct={self.correct!r}"] * (self.correct is not None)
@@ -235,27 +234,27 @@ class PolicyTrainer(GRPOTrainer):
                 "own generation does not: leave it out, so that the first rollout is measured."
             )
 
-    # --- what a run adds ---------------------------------------------------------------------------------------
+    # --- hooks of a run ----------------------------------------------------------------------------------------
 
     def begin_updates(self, rollout: int) -> None:
-        """``rollout`` is sampled and scored: seed what is drawn while updating on it (dropout)."""
+        """Called before the updates on ``rollout``, to seed their dropout."""
 
     def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
-        """The rows of this process were sampled and judged; nothing was trained on them yet."""
+        """Called with the sampled and judged rows of this process, before the updates."""
 
     def initial_entropy_measured(self, nats: float) -> None:
-        """The untrained model's entropy was measured on problems, before the first rollout."""
+        """Called with the untrained model's entropy, before the first rollout."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
-        """(rows,) permutation that deals the rows of ``rollout`` to optimizer steps; equal in all processes."""
+        """Return the permutation (rows,) that assigns rows to optimizer steps, the same in all processes."""
         generator = torch.Generator().manual_seed(self.args.seed + rollout)
         return torch.randperm(rows, generator=generator)
 
-    # --- the place in the training -----------------------------------------------------------------------------
+    # --- position in the training ------------------------------------------------------------------------------
 
     @property
     def steps_per_rollout(self) -> int:
-        """Optimizer steps made from each rollout, all passes counted."""
+        """Optimizer steps of each rollout, over all passes."""
         return int(self.args.steps_per_generation * self.num_iterations)
 
     @property
@@ -270,18 +269,18 @@ class PolicyTrainer(GRPOTrainer):
 
     @property
     def current_pass(self) -> str:
-        """Return which tokens the next (or current) step is trained on: a pass of the method."""
+        """The method's pass of the next (or current) step, which selects its tokens."""
         return self.pass_of(self.state.global_step)
 
     def pass_of(self, step: int) -> str:
-        """The pass of the method that optimizer step ``step`` (from 0) belongs to."""
+        """Return the method's pass of optimizer step ``step`` (from 0)."""
         passes = self.method.passes.names
         return str(passes[step // self.args.steps_per_generation % self.num_iterations % len(passes)])
 
     # --- rollout -----------------------------------------------------------------------------------------------
 
     def _rows_of_step(self, inputs: list[dict[str, Any]]) -> TensorRows:
-        """This process's rows of the step that begins; a rollout's first step collects the rollout."""
+        """Return this process's rows of the current step; a rollout's first step collects the rollout."""
         if self._rows_of_steps is None and self.step_in_rollout:
             raise ValueError(
                 f"the checkpoint was saved in the middle of a rollout (step {self.state.global_step}, "
@@ -290,7 +289,7 @@ class PolicyTrainer(GRPOTrainer):
             )
         if self._rows_of_steps is None or self.step_in_rollout == 0:
             rollout = self.rollout_index
-            rows = self._scored_rollout(inputs)
+            rows = self._collect_rollout(inputs)
             self._rows_of_steps = split_into_steps(
                 rows,
                 self.row_order(rollout, len(rows["completion_ids"])),
@@ -298,7 +297,7 @@ class PolicyTrainer(GRPOTrainer):
                 process=self.accelerator.process_index,
                 processes=self.accelerator.num_processes,
             )
-            # The first step's old log-probs are its own; those of later steps must be taken before the policy moves.
+            # The first step computes its old log-probs itself; those of later steps must precede the first update.
             for later in self._rows_of_steps[1:]:
                 if "old_log_probs" not in later:
                     outputs = self.forward.without_gradient(self.model, later, self._grad_mask(later))
@@ -307,19 +306,19 @@ class PolicyTrainer(GRPOTrainer):
         own: TensorRows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
         return own
 
-    def _scored_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
-        """Every row of the rollout, of all processes, with what it is trained with."""
+    def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
+        """Collect and score the rollout; return its rows from all processes, with advantages."""
         pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
         if self.rollouts is None:
             batch = None
-            own, rewards = self._sampled_by_trl(inputs)
+            own, rewards = self._sample_with_trl(inputs)
         else:
             if samples is not None and self.scoring.initial_entropy is None:
                 nats = self.scoring.measure_untrained(self.rollouts, samples, self.model, pad_id)
                 self.initial_entropy_measured(nats)
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
-            own = self._padded(batch, pad_id)
+            own = self._pad_rows(batch, pad_id)
             rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
             rewards = self.accelerator.gather(rewards)
         own |= self.scoring.measured(own, batch, self.model, self._reference_log_probs)
@@ -328,7 +327,7 @@ class PolicyTrainer(GRPOTrainer):
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
         rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
-        trained = dataclasses.replace(rollout, mask=own_tokens(rows))
+        trained = dataclasses.replace(rollout, mask=policy_tokens(rows))
         means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
             self._store(rollout, means)
@@ -336,8 +335,8 @@ class PolicyTrainer(GRPOTrainer):
             self._log_advantages(means.tolist())
         return rows
 
-    def _padded(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
-        """The rows of a batch on the device; with drop_truncated, cut-off rows have no tokens."""
+    def _pad_rows(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
+        """Return the rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
         rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
@@ -346,22 +345,22 @@ class PolicyTrainer(GRPOTrainer):
             rows["completion_mask"][torch.tensor(batch.truncated, device=self.args.device)] = 0
         return rows
 
-    def _sampled_by_trl(self, inputs: list[dict[str, Any]]) -> tuple[TensorRows, Tensor]:
-        """The rows of this process by TRL's own generation, and the rewards of all by the reward functions."""
+    def _sample_with_trl(self, inputs: list[dict[str, Any]]) -> tuple[TensorRows, Tensor]:
+        """Return this process's rows by TRL's generation, and all rewards of the reward functions."""
         resumed = self._rows_of_steps is None and self.rollout_index > 0
         if resumed and self.method.needs_initial_entropy:
             raise ValueError(
                 f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
                 "checkpoints do not hold: it cannot be resumed from them."
             )
-        output = self._generated(inputs)
+        output = self._generate_with_trl(inputs)
         unknown = set(output) - {*KEPT, *UNUSED}
         if unknown:
             raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
         assert self._trl_rewards is not None
         return {key: output[key] for key in KEPT if key in output}, self._trl_rewards
 
-    def _generated(self, inputs: list[dict[str, Any]]) -> TensorRows:
+    def _generate_with_trl(self, inputs: list[dict[str, Any]]) -> TensorRows:
         self._generating = True
         try:
             return dict(self._generate_and_score_completions(inputs))
@@ -369,7 +368,7 @@ class PolicyTrainer(GRPOTrainer):
             self._generating = False
 
     def _log_advantages(self, advantages: Sequence[float]) -> None:
-        """Replace TRL's group advantages of the rows just sampled in what ``log_completions`` shows."""
+        """Replace TRL's group advantages of the rows just sampled in the table of ``log_completions``."""
         logged = self._logs["advantages"]
         for _ in range(min(len(advantages), len(logged))):
             logged.pop()
@@ -394,9 +393,9 @@ class PolicyTrainer(GRPOTrainer):
         return rewards
 
     def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
-        """The completions with the texts that a run's rewards read; those that TRL did not merely decode stay.
+        """Return the completions as a run's rewards read them; those that TRL did not merely decode are unchanged.
 
-        TRL leaves every special token out, ``<think>`` too where it is one.
+        TRL drops every special token, also ``<think>``.
         """
         tokenizer = self._tokenizer
         parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
@@ -411,8 +410,8 @@ class PolicyTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        # TRL asks for old log-probs of every row while it scores a rollout. We take them later, and only of those
-        # rows whose policy will have moved; vLLM's correction is computed from them at once.
+        # While scoring a rollout TRL computes old log-probs of every row. Ours are computed later, only for rows of
+        # later steps; vLLM's correction needs them at once.
         if self._generating and not self.use_vllm:
             return torch.zeros_like(input_ids[:, -logits_to_keep:], dtype=torch.float32), None, None
         outputs: tuple[Tensor, Tensor | None, Tensor | None] = super()._get_per_token_logps_and_entropies(
@@ -421,16 +420,16 @@ class PolicyTrainer(GRPOTrainer):
         return outputs
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
-        """Sample and score held-out prompts as TRL does: their rewards are logged, without a loss."""
+        """Sample and score held-out prompts as TRL does, and log their rewards, without a loss."""
         with torch.no_grad():
-            self._generated(inputs)
+            self._generate_with_trl(inputs)
         assert self._trl_rewards is not None
-        # Nothing is trained on them.
+        # Held-out rows have no advantages.
         self._log_advantages([math.nan] * len(self._trl_rewards))
         return None, None, None
 
     def _reference_log_probs(self, rows: TensorRows) -> Tensor:
-        forward = self.forward.of_reference()
+        forward = self.forward.for_reference()
         if self.ref_model is not None:
             return forward.without_gradient(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
@@ -439,7 +438,7 @@ class PolicyTrainer(GRPOTrainer):
             return forward.without_gradient(self.model, rows).log_probs
 
     def _store(self, rollout: Rollout, advantages: Tensor) -> None:
-        """Hand what the rows of this process are trained with to what collected them; ``advantages`` (N,) are means."""
+        """Store this process's rows with their training signal; ``advantages`` (N,) are means."""
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
         own = slice(process * count, (process + 1) * count)
@@ -453,14 +452,14 @@ class PolicyTrainer(GRPOTrainer):
     # --- update ------------------------------------------------------------------------------------------------
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """All forward and backward passes of one optimizer step; returns its loss."""
+        """Run all forward and backward passes of one optimizer step; return its loss."""
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()  # schedule-free ones have other weights in evaluation
         with switched_off(self.dropouts):
-            return self._accumulated(model, inputs)
+            return self._accumulate_gradients(model, inputs)
 
-    def _accumulated(self, model: Any, inputs: Any) -> Tensor:
+    def _accumulate_gradients(self, model: Any, inputs: Any) -> Tensor:
         rows = self._rows_of_step(inputs)
         step = self._whole_step(rows)
         grad_mask = self._grad_mask(rows)
@@ -475,7 +474,7 @@ class PolicyTrainer(GRPOTrainer):
             with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
                 outputs = self._outputs(model, micro_batch, needed, share_prompts=micro_batches.share_prompts)
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:
-                    # What the policy that sampled says is kept for the rollout's later steps.
+                    # The log-probs of the sampling policy are kept for the rollout's later steps.
                     if old_log_probs is None:
                         old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
                     old_log_probs[chosen] = outputs.log_probs.detach()
@@ -488,20 +487,20 @@ class PolicyTrainer(GRPOTrainer):
         return total
 
     def _whole_step(self, rows: TensorRows) -> Step:
-        """The step that begins, counted and measured over all of its rows and all processes."""
-        mask = own_tokens(rows)
+        """Return the current step, with its statistics over all rows and processes."""
+        mask = policy_tokens(rows)
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
         count, total = self.accelerator.reduce(counts, reduction="sum")
         self.meter.begin_step(mask)
         statistics, policy_loss = None, self.method.policy_loss
         if policy_loss.needs_statistics:
             old, entropies = rows.get("old_log_probs"), None
-            # Built-in ones read the ratio alone, which is 1 in a rollout's first step.
+            # Built-in losses read only the ratio, which is 1 in a rollout's first step.
             if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.of_user and old is None):
                 outputs = self.forward.without_gradient(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies
             else:
-                log_probs = torch.zeros_like(own_tokens(rows), dtype=torch.float32) if old is None else old
+                log_probs = torch.zeros_like(policy_tokens(rows), dtype=torch.float32) if old is None else old
             tokens = vars(tokens_of(rows, log_probs, entropies))
             own = {key: value for key, value in tokens.items() if value is not None}
             gathered = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
@@ -509,19 +508,19 @@ class PolicyTrainer(GRPOTrainer):
         return Step(self.current_pass, count, total, statistics)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
-        """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
+        """Return (n, T), the tokens whose log-probs affect this step's gradient, or a later one through the ratio."""
         old_known = "old_log_probs" in rows
         if not old_known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
-            return own_tokens(rows).bool()
+            return policy_tokens(rows).bool()
         tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
         return self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
 
     @contextmanager
     def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
-        """Average the gradients of processes that hold the whole model in the step's last backward pass only.
+        """Average the gradients of unsharded processes only in the step's last backward pass.
 
-        Of a divided model, each pass leaves a process the gradients of its share.
+        With a sharded model, each pass reduces the gradients of this process's shard.
         """
         self.accelerator.gradient_state._set_sync_gradients(last)
         apart = not last and not self.forward.divided
@@ -529,7 +528,7 @@ class PolicyTrainer(GRPOTrainer):
             yield
 
     def _empty_cache(self) -> None:
-        """Do what ``torch_empty_cache_steps`` asks for, where transformers does it."""
+        """Empty the cache by ``torch_empty_cache_steps``, as transformers does."""
         every = self.args.torch_empty_cache_steps
         if every is not None and self.state.global_step % every == 0:
             clear_device_cache()
@@ -539,22 +538,21 @@ class PolicyTrainer(GRPOTrainer):
         if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
             options["scale_wrt_gas"] = False  # it would divide by its number of micro-batches
         if self.args.optim in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
-            options["learning_rate"] = self._get_learning_rate()  # they move the weights in the backward pass
+            options["learning_rate"] = self._get_learning_rate()  # they update the weights in the backward pass
         return options
 
     def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
-        """The forward pass of an update."""
-        # With TRL's own generation the entropy is measured nowhere else.
+        # With TRL's generation the entropy is measured only here.
         entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
         return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
 
     def _loss(self, step: Step, rows_used: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
-        """Return the loss of some of a step's rows, for the backward pass; ``rows`` of this process."""
+        """Return the loss of some of a step's rows, for the backward pass; ``rows``: number in this process."""
         terms = loss(self.method, step, rows_used, grad_mask, outputs, self.tis_cap)
         if terms.mismatch is not None:
             self.meter.add_mismatch(terms.mismatch, self.tis_cap, grad_mask)
         self.meter.add(terms.tokens, step.which, step.statistics, terms.values)
-        # Gradients are averaged over the processes, and every part is a share of the step of all of them.
+        # Gradients are averaged over the processes, and each loss is a share of the step over all of them.
         total: Tensor = terms.total * self.accelerator.num_processes
         if outputs.aux_loss is not None:
             trained = rows_used["completion_mask"].any(dim=1).sum()
@@ -563,7 +561,7 @@ class PolicyTrainer(GRPOTrainer):
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Make the optimizer, with another learning rate for the value head's parameters."""
+        """Create the optimizer, with another learning rate for the value head's parameters."""
         optimizer = super().create_optimizer(*args, **kwargs)
         if self.value_head is not None:
             rate = self.args.learning_rate * self.method.critic.lr_ratio
@@ -573,17 +571,17 @@ class PolicyTrainer(GRPOTrainer):
     def _clip_grad_norm(self, model: Any) -> Any:
         if self.value_head is None:
             return super()._clip_grad_norm(model)
-        # Each by itself: the value loss is of the size of squared rewards and would use up the policy's allowance.
+        # Separately: the value loss scales with squared rewards and would use up the policy's norm.
         with self.value_head.gradients_apart(self.args.max_grad_norm):
             return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        # The meter's sums are of training steps.
+        # The meter covers training steps only.
         if self.model.training:
             sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
-            # A name of TRL's has TRL's meaning or is not there (docs/python.md): the value of the loss is not TRL's.
+            # Names of TRL keep their meaning or are dropped (docs/python.md): this loss is not TRL's.
             if "loss" in logs:
                 logs["pseudo_loss"] = logs.pop("loss")
             if self.method.kl.beta and "kl_reference" in logs:
@@ -606,19 +604,19 @@ class PolicyTrainer(GRPOTrainer):
             self.value_head.load(Path(resume_from_checkpoint))
 
     def kept_rollout(self) -> tuple[list[TensorRows], float | None]:
-        """Return this process's rows of the unfinished rollout (none between two) and their initial entropy."""
+        """Return this process's rows of the unfinished rollout (none between rollouts) and the initial entropy."""
         between = self.step_in_rollout == 0 or self._rows_of_steps is None
         return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self.scoring.initial_entropy
 
     def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
-        """Continue where :meth:`kept_rollout` was called."""
+        """Restore the result of :meth:`kept_rollout`."""
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
 
 
 def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
-    """Raise ValueError for data with images, and for a best model by a loss that no evaluation has."""
+    """Raise ValueError for data with images, and for a best model by a loss that evaluations lack."""
     evaluated = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
     data_sets = {"train_dataset": train_dataset}
     data_sets |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
@@ -638,5 +636,5 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
 
 
 def _judged_already(**columns: Any) -> list[float]:
-    """Stand in for a reward function, without which TRL does not start; collected rollouts are judged."""
+    """Placeholder, since TRL requires a reward function; collected rollouts are judged already."""
     raise AssertionError("rollouts are judged where they are collected")

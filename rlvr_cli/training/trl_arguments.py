@@ -1,4 +1,4 @@
-"""Choose the method, and translate TRL's arguments: those that a run sets, and those that the method decides."""
+"""Choose the method, and translate TRL's arguments."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rlvr_cli.methods.names import METHODS
 MethodPart = Advantage | PolicyLoss | Passes
 
 _NOTHING = "not built in; write a method for it: `rlvr new method NAME` begins one"
-# What TRL would do with these is the method's to decide, and one that is set would silently do nothing: the key that
-# decides it, below `method`, or another key. Values that the key does not have are in `_OF_VALUES`.
+# TRL's arguments that the method replaces, so that setting them would silently have no effect -> the key below
+# `method`, or another key. Values without an equivalent are in `_OF_VALUES`.
 DECIDED_BY_THE_METHOD: dict[str, str] = {
     "beta": "kl.beta",
     "delta": "policy_loss.dual_clip",
@@ -46,7 +46,7 @@ _OF_VALUES: dict[tuple[str, Any], str] = {
     ("scale_rewards", "batch"): _NOTHING,
 }
 
-# Of every kind of training: the data come in the order we give; transformers saves, logs and reports nothing.
+# Common to all trainings: data in our order; no saving, logging and reporting by transformers.
 OF_EVERY_TRAINING: dict[str, Any] = {
     "shuffle_dataset": False,
     "remove_unused_columns": False,
@@ -62,12 +62,12 @@ OF_EVERY_TRAINING: dict[str, Any] = {
 
 
 def trl_config(**settings: Any) -> GRPOConfig:
-    """TRL's arguments with every default that surprises set to what this project means."""
+    """Return TRL's arguments with this project's defaults."""
     return GRPOConfig(**OF_EVERY_TRAINING, log_completions=False, **settings)
 
 
 def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
-    """``arguments`` with what ``method`` decides; raises ValueError, with the keys, where they decide it themselves."""
+    """Return ``arguments`` with the values of ``method``. Raises ValueError, with the keys, where they set them."""
     fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
     taken = [name for name in DECIDED_BY_THE_METHOD if getattr(arguments, name) != fields[name].default]
     if taken:
@@ -95,13 +95,13 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
     arguments.beta = 1.0 if method.needs_reference else 0.0
     if method.advantage.needs_values:
-        # The value head is no part of the model's outputs, where DDP would look for what was used.
+        # The value head is not among the model's outputs, in which DDP searches for used parameters.
         arguments.ddp_find_unused_parameters = False
     return arguments
 
 
 def _instead(option: str, arguments: GRPOConfig, method: Method) -> str:
-    """Return what to do for an option that is set, by the key that decides it or in words."""
+    """Return the replacement of an option: a key, or a sentence."""
     value = getattr(arguments, option)
     decides = _OF_VALUES.get((option, value), DECIDED_BY_THE_METHOD[option])
     if " " in decides:
@@ -117,11 +117,11 @@ def _instead(option: str, arguments: GRPOConfig, method: Method) -> str:
 def method_of(
     method: str | Method | MethodPart, overrides: Sequence[str] = (), *, bias_correction: bool = False
 ) -> Method:
-    """The keys of the method that is meant.
+    """Return the keys of a method.
 
     Args:
-        bias_correction: of a KL term that ``overrides`` add to a named method which has none by itself, unless they
-            say it too: TRL's ``use_bias_correction_kl``.
+        bias_correction: TRL's ``use_bias_correction_kl``, the default for a KL term that ``overrides`` add to a method
+            without one.
 
     Raises:
         UserError: no such policy-gradient method, or an override that it does not have.
@@ -138,7 +138,7 @@ def method_of(
                 return config.replace(kl=config.kl.replace(bias_correction=bias_correction))
         return config
     if overrides:
-        raise UserError("overrides change a method that is given by name; give the values to the object itself.")
+        raise UserError("overrides change a method given by name; set the values on the object itself.")
     if isinstance(method, Method):
         return method
     families = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}

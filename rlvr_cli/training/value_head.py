@@ -23,8 +23,8 @@ HEAD_FILE = f"{NAME}.safetensors"
 class ValueHead:
     """The head of one model, and the hidden states of its latest forward pass.
 
-    The layer is a child module of the model, so that it is moved, wrapped and optimised with it. It starts at 0: every
-    first prediction is 0. Its weights are not part of the model that is saved for others.
+    The layer is a child module of the model, so that it is moved, wrapped and optimised with it. It is initialised to
+    0. Its weights are not part of the published model.
     """
 
     def __init__(self, layer: nn.Linear, *, train_backbone: bool) -> None:
@@ -33,13 +33,13 @@ class ValueHead:
 
     @classmethod
     def attached_to(cls, model: Any, *, train_backbone: bool) -> ValueHead:
-        """A new head on ``model``.
+        """Attach a new head to ``model``.
 
         Args:
-            train_backbone: whether the value loss also moves the policy's own layers.
+            train_backbone: whether the value loss also trains the policy's layers.
         """
         parameter = next(model.parameters())
-        # Regression in bfloat16 would stop at its rounding.
+        # Regression in bfloat16 would be limited by rounding.
         dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
         layer = nn.Linear(model.config.hidden_size, 1, device=parameter.device, dtype=dtype)
         nn.init.zeros_(layer.weight)
@@ -53,12 +53,12 @@ class ValueHead:
         self._hidden = output.last_hidden_state
 
     def latest_states(self, completion_length: int) -> Tensor:
-        """(B, T, H) the states of the latest forward pass before each of its last ``completion_length`` = T tokens."""
+        """Return (B, T, H): the latest pass's states before each of its last ``completion_length`` = T tokens."""
         assert self._hidden is not None
         return self._hidden[:, -completion_length - 1 : -1]
 
     def values(self, states: Tensor) -> Tensor:
-        """(B, T) predictions at (B, T, H) hidden states."""
+        """Return (B, T) predictions at (B, T, H) hidden states."""
         self._hidden = None
         if not self.train_backbone:
             states = states.detach()
@@ -66,7 +66,7 @@ class ValueHead:
         return values
 
     def train(self) -> None:
-        """Its weights are trained: adapters (PEFT) freeze what they find in a model."""
+        """Unfreeze the head, which PEFT freezes with the rest of the model."""
         self.layer.requires_grad_()
 
     def load(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class ValueHead:
 
     @contextmanager
     def gradients_apart(self, max_norm: float) -> Iterator[None]:
-        """Clip the head's gradient to ``max_norm`` by itself, and keep it out of what is clipped inside the block."""
+        """Clip the head's gradient to ``max_norm`` separately, and exclude it from clipping inside the context."""
         nn.utils.clip_grad_norm_(self.layer.parameters(), max_norm)
         gradients = [parameter.grad for parameter in self.layer.parameters()]
         for parameter in self.layer.parameters():
@@ -87,7 +87,7 @@ class ValueHead:
                 parameter.grad = gradient
 
     def move_to_own_group(self, optimizer: Optimizer, learning_rate: float) -> None:
-        """Put the head's parameters into another group, with another learning rate and without weight decay."""
+        """Move the head's parameters to a group with another learning rate and without weight decay."""
         own = {id(parameter) for parameter in self.layer.parameters()}
         if any({id(parameter) for parameter in group["params"]} == own for group in optimizer.param_groups):
             return
@@ -97,7 +97,7 @@ class ValueHead:
 
 
 def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A state dict as (the model's own, the value head's with its prefix removed)."""
+    """Split a state dict into the model's weights and the value head's, without its prefix."""
     prefixes = (f"{NAME}.", f"base_model.model.{NAME}.")  # the second one in a model with adapters (PEFT)
     own = {key: value for key, value in weights.items() if not key.startswith(prefixes)}
     head = {key.rpartition(".")[2]: value for key, value in weights.items() if key.startswith(prefixes)}
@@ -107,9 +107,9 @@ def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 def value_head_for(
     method: Method, model: Any, arguments: GRPOConfig, others: dict[str, Any]
 ) -> tuple[ValueHead | None, dict[str, Any]]:
-    """The value head that ``method`` asks for, on the model, and TRL's other arguments as they must be with it.
+    """Attach the value head of ``method``, if any, and return it with TRL's adapted other arguments.
 
-    Raises ValueError where it cannot be put there.
+    Raises ValueError where it cannot be attached.
     """
     if not method.advantage.needs_values:
         return None, others

@@ -1,9 +1,8 @@
-"""vLLM in the training processes, on the same GPUs: it has a copy of the weights, which must be renewed.
+"""vLLM in the training processes, on the same GPUs, with a copy of the weights that must be updated.
 
-As TRL does it (trl/generation/vllm_generation.py, 1.16): an engine in each process, which with tensor parallelism is a
-part of one that several processes share; `external_launcher`, so that vLLM meets the processes that are there; level 2
-of its sleep mode. How we differ: weights go through `reload_weights`, which also redoes what vLLM did to them after
-loading; every row has its seed.
+As in TRL (trl/generation/vllm_generation.py, 1.16): an engine in each process, with tensor parallelism a shard of one
+that several processes share; `external_launcher`, so that vLLM joins the existing processes; sleep mode of level 2. How
+we differ: weights go through `reload_weights`, which repeats vLLM's post-processing; every row has its seed.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from rlvr_cli.training.value_head import split_off
 
 
 class VllmEngine(Engine):
-    """Samples a policy with `vllm.LLM` in this process; the model of a call is not used.
+    """Samples a policy with `vllm.LLM` in this process, ignoring the model of a call.
 
     Args:
-        model: what is trained, whole. longest: tokens of the longest prompt and completion together.
+        model: the trained model, unsharded. longest: tokens of the longest prompt and completion together.
     Raises:
         UserError: vLLM is not installed here or cannot hold the model next to the trainer.
 
     Attributes:
-        step: the optimizer step whose weights vLLM has; None = not yet the run's.
+        step: the optimizer step of vLLM's weights; None = not the run's.
     """
 
     reason = "vLLM in the training processes"
@@ -49,7 +48,7 @@ class VllmEngine(Engine):
         chosen = config.rollout.vllm
         self.parallel, self.sleeps, self.world = chosen.tensor_parallel, chosen.sleep, world
         self._untie = not torch.cuda.is_available()
-        # In this very process, so that tensors can be handed over.
+        # In this process, so that tensors can be passed.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         # On CPUs vLLM would bind the trainer's threads to cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
@@ -79,9 +78,9 @@ class VllmEngine(Engine):
             self.vllm.sleep(level=2)
 
     def take(self, model: Any, step: int) -> None:
-        """Give vLLM the weights of ``model``, a plain one that is whole. Called in every process between samplings.
+        """Load the weights of ``model``, plain and unsharded, into vLLM. Called in every process between samplings.
 
-        Raises RunError where vLLM refuses them.
+        Raises RunError where vLLM rejects them.
         """
         if self.sleeps:
             torch.cuda.empty_cache()
@@ -94,18 +93,18 @@ class VllmEngine(Engine):
         self._check_taken(weights)
         if self.sleeps:
             self.vllm.wake_up(tags=["kv_cache"])
-        # It holds keys and values of the weights before.
+        # It has keys and values of the old weights.
         self.vllm.reset_prefix_cache()
         self.step = step
 
     def _check_taken(self, weights: dict[str, Tensor]) -> None:
-        """Raise RunError where tensors of vLLM's are not those of ``weights``, in vLLM's number format."""
+        """Raise RunError where vLLM's tensors differ from ``weights``, in vLLM's number format."""
         for held in self.vllm.apply_model(partial(tensor_sums, weights=weights)):
             if stale := [name for name, (ours, theirs) in held.items() if ours != theirs]:
                 raise RunError(
                     f"vLLM did not take the weights of the update: {len(stale)} of the {len(held)} tensors compared "
                     f"differ from the trainer's ({', '.join(stale[:2])}{', ...' if stale[2:] else ''}). It would "
-                    "sample with old weights. rollout.engine=local samples with the trainer's own."
+                    "sample with old weights. rollout.engine=local samples with the trainer's."
                 )
 
     def __call__(
@@ -133,7 +132,7 @@ class VllmEngine(Engine):
         return completions.of(range(first, first + len(prompts)))
 
     def _of_the_group(self, own: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
-        """The rows of each process that shares this copy of the model: all of them sample all of these."""
+        """Return the rows of each process that shares this copy of the model; all of them sample all rows."""
         from accelerate.utils import gather_object
 
         everyone: list[list[tuple[Sequence[int], int]]] = gather_object([own])
@@ -144,26 +143,28 @@ class VllmEngine(Engine):
 def tensor_sums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """Return the checksums of tensors in ``weights`` and in vLLM's ``model``, by name.
 
-    Those that vLLM keeps as they are in files, the vocabulary's perhaps with padding: it joins q, k and v, and divides
-    others among GPUs. On CPUs it packs every layer's matrices, which leaves embedding, head and norms. Adapters change
-    none of these, so there the sampler check after the first update alone shows weights that were not taken.
+    Only of tensors that vLLM keeps as in files (the vocabulary's possibly padded): it fuses q, k and v, and shards
+    others over GPUs. On CPUs it packs every layer's matrices, which leaves embedding, head and norms. Adapters change
+    none of these, so there only the sampler check after the first update detects stale weights.
     """
-    kept = {}
+    comparable = {}
     for name, held in model.named_parameters():
         rows = held[: len(weights[name])] if name in weights and held.dim() and weights[name].dim() else None
         if rows is not None and rows.shape == weights[name].shape:
-            kept[name] = rows
-    return {name: (tensor_sum(weights[name], held.dtype), tensor_sum(held, held.dtype)) for name, held in kept.items()}
+            comparable[name] = rows
+    return {
+        name: (tensor_sum(weights[name], held.dtype), tensor_sum(held, held.dtype)) for name, held in comparable.items()
+    }
 
 
 def tensor_sum(tensor: Tensor, dtype: torch.dtype) -> int:
     """Return the sum of the bits of the numbers of ``tensor`` in ``dtype``, which is exact in any order."""
-    whole = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
-    return int(tensor.detach().to(dtype).contiguous().view(whole).sum(dtype=torch.int64))
+    integers = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+    return int(tensor.detach().to(dtype).contiguous().view(integers).sum(dtype=torch.int64))
 
 
 def log_prob_mode(config: Config) -> str:
-    """vLLM's name for log-probabilities at the sampling temperature over the whole vocabulary.
+    """Return vLLM's mode for log-probabilities at the sampling temperature over the whole vocabulary.
 
     Raw ones are before the temperature, processed ones after it and after top_p and top_k.
     """
@@ -171,7 +172,7 @@ def log_prob_mode(config: Config) -> str:
 
 
 def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
-    """The weights of a plain model by their names in files, without a value head.
+    """Return the weights of a plain model by their names in files, without a value head.
 
     Args:
         untie: name tied weights too; see :func:`vllm_policy_config`.
@@ -184,17 +185,17 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
     if untie:
         ties = getattr(model, "all_tied_weights_keys", None) or {}
         tensors |= {tied: tensors[source] for tied, source in ties.items()}
-    # transformers joins some layers (experts) in memory.
+    # transformers fuses some layers (experts) in memory.
     named: dict[str, Tensor] = revert_weight_conversion(model, split_off(tensors)[0])
     return named
 
 
 def vllm_policy_config(model: Any, *, untie: bool) -> Any:
-    """The configuration of the model as vLLM is to have it.
+    """Return the model's configuration for vLLM.
 
     Args:
-        untie: copy the head's weights. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which it does
-            not make again when the embedding's weights are loaded again: it would sample with the old head.
+        untie: copy the head's weights. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which is
+            stale after the embedding's weights are reloaded.
     """
     config = copy.deepcopy(model.config)
     if untie:

@@ -1,6 +1,6 @@
-"""vLLM behind `vllm serve`, on other GPUs: rank 0 sends the weights by NCCL, every process asks for its own rows.
+"""vLLM behind `vllm serve`, on other GPUs: rank 0 sends the weights by NCCL, every process requests its rows.
 
-By TRL's client (trl/generation/vllm_client.py, 1.16), one request a row: the API takes one seed a request. Tested
+With TRL's client (trl/generation/vllm_client.py, 1.16), one request per row, since a request has one seed. Tested
 against recorded HTTP; no GPU has run it.
 """
 
@@ -21,7 +21,7 @@ from rlvr_cli.models.sampling.vllm import request_arguments
 from rlvr_cli.training.vllm_engine import log_prob_mode, policy_tensors
 
 ENGINE = "rollout.engine=vllm_server"
-# Requests that a process has in flight, and the seconds that a server has to come up.
+# Concurrent requests of a process, and the startup timeout of a server in seconds.
 REQUESTS, PATIENCE = 64, 60.0
 
 
@@ -35,15 +35,15 @@ def serve_command(config: Config, longest: int) -> str:
 
 
 class VllmServer(Engine):
-    """Samples a policy with a vLLM server; the model of a call is not used.
+    """Samples a policy with a vLLM server, ignoring the model of a call.
 
     Args:
         longest: tokens of the longest prompt and completion together.
     Raises:
-        UserError: vLLM is not installed here, the server does not answer or cannot take weights, or there is no GPU.
+        UserError: vLLM is not installed, the server does not respond or cannot update weights, or no GPU is available.
 
     Attributes:
-        step: the optimizer step whose weights the server has; None = not yet the run's.
+        step: the optimizer step of the server's weights; None = not the run's.
     """
 
     reason = "a vLLM server"
@@ -68,9 +68,9 @@ class VllmServer(Engine):
             ) from error
 
     def take(self, model: Any, step: int) -> None:
-        """Send the server the weights of ``model``, a plain one that is whole. Called in every process.
+        """Send the weights of ``model``, plain and unsharded, to the server. Called in every process.
 
-        Raises RunError where the server refuses them.
+        Raises RunError where the server rejects them.
         """
         if self.main:
             weights = policy_tensors(model, untie=False)
@@ -79,7 +79,7 @@ class VllmServer(Engine):
             ]
             try:
                 self.client.update_named_params(formats, iter(weights.items()))
-                # It holds keys and values of the weights before.
+                # It has keys and values of the old weights.
                 self.client.reset_prefix_cache()
             except Exception as error:
                 text = " ".join(str(error).split())[:400]
@@ -120,7 +120,7 @@ class VllmServer(Engine):
         except Exception as error:
             raise RunError(f"vLLM server: {' '.join(str(error).split())[:400]}") from error
         ids = [int(token) for token in answer["completion_ids"][0]]
-        # The client passes no finish reason on.
+        # The client does not return the finish reason.
         stopped = bool(ids) and ids[-1] in params.eos_token_ids
         if not stopped and len(ids) < params.max_new_tokens:
             raise RunError("the vLLM server broke a completion off. The same command continues.")

@@ -1,7 +1,7 @@
-"""`python -m rlvr_cli.training.worker`: what each process runs that torchrun starts for `rlvr train`.
+"""`python -m rlvr_cli.training.worker`: the entry point of each rank that torchrun starts for `rlvr train`.
 
-The folder of the launch (environment RLVR_LAUNCH) says what to do; torchrun gives the rank. Failures are reported in
-the folder, so that the first of them can be told from its consequences.
+The folder of the launch (environment RLVR_LAUNCH) has the order, torchrun sets the rank. Failures are reported in the
+folder, so that the first cause can be separated from its consequences.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rlvr_cli.models.libraries import allow_remote_code
 
 
 def main() -> None:
-    """Train as this rank; never returns, since a communication thread that still lives would abort the exit."""
+    """Train as this rank; exit without returning, since live communication threads would abort a normal exit."""
     code = 1
     world = world_of_environment()
-    # First of all: a signal is passed on as soon as the pid of this process is reported.
+    # First: signals are forwarded as soon as this process's pid is reported.
     with StopRequest(announce=False) as stop:
         reports = RankReports(Path(os.environ[FOLDER]), world)
         try:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def leave(code: int) -> None:
-    """End this process with ``code``, its helpers with it, and no other clean-up."""
+    """Exit with ``code``, ending the helper processes, without further clean-up."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -55,7 +55,7 @@ def _work(reports: RankReports, world: World, stop: StopRequest) -> None:
     order = reports.order
     allow_remote_code(order["trust_remote_code"])
     if order["console"]["stderr"]:
-        os.dup2(2, 1)  # what libraries print must not mix with JSON on standard output
+        os.dup2(2, 1)  # library output must not mix with JSON on standard output
     console = Console(**order["console"])
     context = run.RunContext(world, stop, reports.started)
     if order["resume"]:

@@ -1,12 +1,12 @@
 """DeepSpeed ZeRO in a run: whole weights to sample with and to save, the optimizer's state of each process.
 
-accelerate makes DeepSpeed's engine from transformers' arguments. In the last backward pass of a step the engine clips
-the gradients, which it has summed in float32 where the configuration says so, and makes the step, or refuses it where
-the gradient is not finite (``check_grad_overflow``).
+accelerate creates DeepSpeed's engine from transformers' arguments. In the last backward pass of a step the engine clips
+the gradients (summed in float32 if so configured) and runs the step, or skips it if the gradient is not finite
+(``check_grad_overflow``).
 
-Read of DeepSpeed 0.19's optimizer, beyond its documentation: ``fp32_partitioned_groups_flat`` (stage 3) or
-``single_partition_of_fp32_groups`` are this process's shards of the float32 weights. They are the parameters of the
-inner optimizer.
+Undocumented attributes of DeepSpeed 0.19's optimizer: ``fp32_partitioned_groups_flat`` (stage 3) or
+``single_partition_of_fp32_groups`` are this process's shards of the float32 weights, the parameters of the inner
+optimizer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MASTER = "master"
 
 
 def check_devices(launch: LaunchConfig) -> None:
-    """Raise UserError where an outer launcher asks for FSDP, or ``launch`` shards without GPUs or as DeepSpeed refuses.
+    """Raise UserError for FSDP of an outer launcher, sharding without GPUs, or an invalid DeepSpeed configuration.
 
     Call it once the processes have met. On CPUs accelerate would train an unsharded model without a message.
     """
@@ -55,17 +55,17 @@ def check_devices(launch: LaunchConfig) -> None:
 
 
 def refusable(loss: Tensor) -> Tensor:
-    """Return ``loss``, with a gradient that is not finite where it is not: DeepSpeed looks at the gradient alone."""
+    """Return ``loss``, with a non-finite gradient if it is not finite: DeepSpeed checks only the gradient."""
     return loss * (1 + 0 * loss.detach())
 
 
 class Zero:
-    """DeepSpeed's engine under a trainer: gradients and optimizer state are divided, in stage 3 the parameters too.
+    """DeepSpeed's engine under a trainer: gradients and optimizer state are sharded, in stage 3 also the parameters.
 
     Args:
         trainer: after it has wrapped its model.
 
-    Raises RunError for an optimizer of DeepSpeed's that keeps its state in another way.
+    Raises RunError for a DeepSpeed optimizer with another layout of its state.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -83,14 +83,14 @@ class Zero:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Gather the parameters for reading. Every process enters and leaves; in between they are independent."""
+        """Gather the parameters for reading. Entering and leaving are collective operations."""
         if not self.divides_parameters:
             yield
             return
         from trl.models.utils import add_hooks, remove_hooks
 
-        with self._gathered(list(self.trainer.model.parameters())):
-            # Forward passes would divide each layer again.
+        with self._gather(list(self.trainer.model.parameters())):
+            # Forward passes would reshard each layer.
             remove_hooks(self.engine)
             try:
                 yield
@@ -100,16 +100,16 @@ class Zero:
     def weights(self) -> dict[str, Tensor]:
         """Return the model's weights, whole, on rank 0; on the others nothing. Called in every process."""
         weights: dict[str, Tensor] = self.trainer.accelerator.get_state_dict(self.engine) or {}
-        # Tied ones are copies of each other here.
+        # Tied weights are copies here.
         ties = getattr(self.trainer.model, "all_tied_weights_keys", None) or {}
         return {name: value for name, value in weights.items() if not (name in ties and ties[name] in weights)}
 
     def trained(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Return the trained tensors that ``tensors`` reads off the model, whole. Called in every process."""
-        with self._gathered([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
+        with self._gather([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
             return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
 
-    def _gathered(self, parameters: list[Any]) -> Any:
+    def _gather(self, parameters: list[Any]) -> Any:
         import deepspeed
 
         return deepspeed.zero.GatheredParameters(parameters, enabled=self.divides_parameters)
@@ -120,9 +120,9 @@ class Zero:
         return shards
 
     def optimizer_state(self) -> dict[str, Any]:
-        """Return this process's share of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
+        """Return this process's shard of the optimizer's state, for ``checkpoint_state.save_optimizer``."""
         inner = self.optimizer.optimizer
-        # Weights of fewer bits are rounded from the float32 ones.
+        # bfloat16 weights are rounded from the float32 ones.
         rounded = any(parameter.dtype != torch.float32 for parameter in self.trainer.model.parameters())
         return {
             "state": {
@@ -135,7 +135,7 @@ class Zero:
         }
 
     def load_optimizer_state(self, saved: dict[str, Any]) -> None:
-        """Restore :meth:`optimizer_state` before the first step: DeepSpeed takes what is there."""
+        """Restore :meth:`optimizer_state` before the first step."""
         inner, shards = self.optimizer.optimizer, self._shards()
         for group, settings in zip(inner.param_groups, saved["param_groups"], strict=True):
             group.update(settings)

@@ -1,8 +1,8 @@
-"""Compare two answers by math-verify, for worker processes: it may take any time and any memory.
+"""Compare two answers by math-verify, for worker processes: time and memory are unbounded.
 
 ``judge_paper`` calls math-verify as TRL's ``accuracy_reward`` does. ``judge_strict`` is the strict rule: rewrites
 (``rlvr_cli.verify.rewrites``), values at a few points, then math-verify's comparison of two expressions. Its search for
-an expression in running text is not used there: it takes the last number of a garbled answer for the answer.
+an expression in running text is not used: it would read the last number of a garbled answer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from rlvr_cli.verify.rewrites import FRACTION, chosen_letter, for_parser, rewrit
 
 logging.disable(logging.CRITICAL)
 
-# Expressions that are kept: a gold answer is compared with the answers of a whole group.
+# Size of the cache of expressions: a gold answer is compared with the answers of a whole group.
 _KEPT = 500
 _DELIMITED = re.compile(r"\$|\\[(\[]|\\boxed")
-# Judged before any pair of a user's, as importing and the parser's first looks at common forms take long.
+# Judged first, as importing and the parser's first use of common forms take long.
 _WARM = [
     ("1/2", r"\frac{2}{4}"),
     ("x^2-1", "(x-1)(x+1)"),
@@ -42,7 +42,7 @@ _WARM = [
 
 
 def ready(_: Any) -> Callable[[list[str]], list[Any]]:
-    """Return what workers do with a pair, once the algebra is warm: ``[rule, gold, answer]`` to ``[equal, reason]``."""
+    """Warm up; return the workers' job handler: ``[rule, gold, answer]`` to ``[equal, reason]``."""
     for gold, answer in _WARM:
         judge_strict(gold, answer)
         judge_paper(gold, answer)
@@ -56,13 +56,13 @@ def _answer(job: list[str]) -> list[Any]:
     except MemoryError:
         raise
     except Exception:
-        # A recursion too deep, or a text that nobody thought of: no answer that can be read, and no reason to die.
+        # Any error means an unreadable answer, and must not end the worker.
         outcome = UNPARSED_ANSWER
     return [outcome.equal, outcome.reason]
 
 
-# The arguments of trl.rewards.accuracy_reward (TRL 1.16), which sets no alarms where it is not in the main thread; here
-# the worker's deadline takes their place.
+# The arguments of trl.rewards.accuracy_reward (TRL 1.16), which sets no alarms outside the main thread; here the
+# worker's deadline replaces them.
 _PAPER = LatexExtractionConfig(
     normalization_config=NormalizationConfig(units=True), boxed_match_priority=0, try_extract_without_anchor=False
 )
@@ -84,11 +84,11 @@ def _parsed_gold(gold: str) -> list[Any]:
 
 
 def judge_strict(gold: str, answer: str) -> Outcome:
-    r"""Compare as math-verify does two expressions, after the rewrites and with its slips refused.
+    r"""Compare two expressions with math-verify after the rewrites, without its false matches.
 
-    The sides of ``a=b=c`` must equal each other (names on the left, as in ``x=5``, aside), while math-verify looks at
-    the last one only. Numbers too large to compute are not computed, braces must be balanced, and no number may stand
-    behind a fraction (all ``unparsed``). Units are left out at the end of an answer only. See docs/verifiers.md.
+    The sides of ``a=b=c`` must be equal (except names on the left, as in ``x=5``), while math-verify reads only the
+    last one. Huge numbers, unbalanced braces and numbers after a fraction are ``unparsed``. Units are dropped only at
+    the end of an answer. See docs/verifiers.md.
     """
     gold, answer = without_shared_percent(rewrite(gold), rewrite(chosen_letter(gold, answer)))
     if _malformed(answer):
@@ -100,12 +100,12 @@ def judge_strict(gold: str, answer: str) -> Outcome:
     marked = marks_differ(gold, answer)
     if not marked and _same_pieces(gold, answer):
         return EQUAL
-    if (outcome := _of_ranges(gold, answer)) is None and (outcome := _of_approximation(gold, answer)) is None:
-        outcome = _of_equation(gold, answer) if _RELATION.search(gold) else _of_value(gold, answer)
+    if (outcome := _compare_ranges(gold, answer)) is None and (outcome := _compare_approximation(gold, answer)) is None:
+        outcome = _compare_equation(gold, answer) if _RELATION.search(gold) else _compare_value(gold, answer)
     return DIFFERENT if marked and outcome.equal else outcome
 
 
-# The parser takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
+# The parser reads each digit after a fraction as a separate factor: 20 would be 2 times 0.
 _SCALED_FRACTION = re.compile(rf"{FRACTION}\s*\d")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 _BRACE = re.compile(r"\\.|[{}]")
@@ -120,12 +120,11 @@ def _malformed(text: str) -> bool:
     return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or too_big(text)
 
 
-# What the parser passes over although it changes what an answer says. Each counts where only the answer has it.
+# Marks that the parser ignores although they change the meaning. Each counts if only the answer has it.
 _PASSED_OVER = tuple(
     re.compile(mark)
     for mark in (
-        # What takes room and shows nothing; digits in words that are no powers; coordinates in another order than in a
-        # pair.
+        # Phantoms; digits in words that are not powers; coordinates in another order than in a pair.
         r"\\[hv]?phantom(?![A-Za-z])",
         r"(?:(?<=.)\\text|\\(?:mbox|math|operatorname))[a-z]*\s*\{(?:[^{}\d]|\^\s*\{?\d\}?|\{[^{}\d]*\})*\{?\d",
         r"\([xyz,\s]*(?:[yz]\s*,\s*x|z\s*,\s*y)[xyz,\s]*\)\s*=",
@@ -134,14 +133,14 @@ _PASSED_OVER = tuple(
 _MARKS = tuple(
     re.compile(mark)
     for mark in (
-        # An index of a power, a fraction or a bracket; intervals that hold infinity; words that deny or change.
+        # An index of a power, a fraction or a bracket; intervals that include infinity; words that deny or change.
         r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_",
         r"\\infty\s*\]|\[\s*-\s*\\infty",
         r"\\(?:text|mbox|textrm|textbf|mathrm|operatorname)\s*\{[^{}]*\b(?i:not|nor?|never|neither|plus|minus|times|less|more"
         r"|fewer|wrong|incorrect|false|except|hundred|thousand|million|billion)\b",
     )
 )
-# Marks of which both sides may have one, and then the same.
+# Marks that must agree if both sides have one.
 _HALF_OF_DAY = re.compile(r"(?i)(?<![A-Za-z])([ap])\.?\s?m(?![A-Za-z])")
 _JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])")
 _DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
@@ -150,7 +149,7 @@ _DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
 _FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
 _RUNNING = re.compile(r"\\(?:sum|prod|int|lim|bigcup|bigcap)(?![A-Za-z])")
 _NOTHING = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
-# An infinity between these is a bound or an answer; a bracket around nothing else is one of a product or of a function.
+# An infinity between these is a bound or an answer; other brackets belong to products or functions.
 _LIMITS = (
     r"[,;<>=:|()\[\]]|and|or|\\(?:[lg]e|[lg]t|ne|in|cup|cap|setminus|to|land|wedge|[{}]|(?:text|mbox|mathrm)\{[^{}]*\})"
 )
@@ -161,8 +160,8 @@ _APPLIED = re.compile(r"\([-+]?\\infty\)|\|[-+]?\\infty\|")
 def marks_differ(gold: str, answer: str) -> bool:
     r"""Return whether two answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
 
-    ``5'`` are feet, but no degrees. No interval holds infinity, and nothing is computed with it. An "and" that joins no
-    inequalities says nothing, nor does a time without ``a.m.``.
+    ``5'`` are feet, not degrees. Intervals do not include infinity, and there is no arithmetic with it. An "and" that
+    joins no inequalities has no meaning, nor a time without ``a.m.``.
     """
     if _adds(_MARKS, gold, answer) or (_computed(answer) and not _computed(gold)):
         return True
@@ -192,7 +191,7 @@ def _primes(text: str) -> int:
 
 
 def _computed(text: str) -> bool:
-    r"""Return whether something is computed with infinity, as in ``2\infty``: the parser takes that for infinity."""
+    r"""Return whether infinity is used in arithmetic, as in ``2\infty``, which the parser reads as infinity."""
     if "\\infty" not in text or _RUNNING.search(text) is not None:
         return False
     text = _NOTHING.sub("", text)
@@ -207,7 +206,7 @@ _DECIMALS = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
 def _pieces(text: str) -> list[str]:
-    """Split ``text`` at the commas and semicolons that stand in no bracket, and at "and" and "or"."""
+    """Split ``text`` at commas and semicolons outside brackets, and at "and" and "or"."""
     text = _AND.sub(",", text)
     return _split(text, _SEPARATOR)
 
@@ -218,7 +217,7 @@ def _sides(piece: str) -> list[str]:
 
 
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Split ``text`` at the separators that stand in no bracket."""
+    """Split ``text`` at the separators outside brackets."""
     pieces, start, position, depth = [], 0, 0, 0
     for match in separator.finditer(text):
         for bracket in _TOP.finditer(text, position, match.start()):
@@ -248,8 +247,8 @@ _JOINED_BY_OR, _JOINED_BY_AND = (
 )
 
 
-def _of_ranges(gold: str, answer: str) -> Outcome | None:
-    """Compare as sets two ranges, one of them joined by "and" or "or"; None where they are no ranges."""
+def _compare_ranges(gold: str, answer: str) -> Outcome | None:
+    """Compare as sets two ranges, one of them joined by "and" or "or"; None for other answers."""
     if not (_JOINED_BY_OR.search(gold + answer) or _JOINED_BY_AND.search(gold + answer)):
         return None
     case = _cases_differ(gold, answer)
@@ -273,26 +272,26 @@ def _range(text: str, case: bool) -> Any:
         return None
 
 
-def _of_approximation(gold: str, answer: str) -> Outcome | None:
-    r"""Compare ``x=\frac{5}{7} \approx 0.714``: the value counts, and its decimals must be its own, rounded.
+def _compare_approximation(gold: str, answer: str) -> Outcome | None:
+    r"""Compare ``x=\frac{5}{7} \approx 0.714`` by its value; the decimals must be its rounding.
 
-    None where the answer is no such thing, or the gold answer is one too.
+    None for other answers, or if the gold answer has this form too.
     """
     exact, approx, decimals = answer.rpartition(r"\approx")
     decimals = without_unit(decimals.strip())
     sides = _without_names(_sides(exact))
     if r"\approx" in gold + exact or not approx or not _DECIMALS.fullmatch(decimals) or not sides or is_name(sides[-1]):
         return None
-    number = _parsed(_normalised(without_unit(sides[-1])), _cases_differ(gold, exact))
+    number = _parse(_normalised(without_unit(sides[-1])), _cases_differ(gold, exact))
     if number is None:
         return UNPARSED_ANSWER
     if not values.rounds_to(number, decimals):
         return DIFFERENT
-    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else _of_value(gold, exact)
+    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else _compare_value(gold, exact)
 
 
-def _of_value(gold: str, answer: str) -> Outcome:
-    """Compare with a gold answer that is no equation: of one in the answer the last side counts, if all equal it."""
+def _compare_value(gold: str, answer: str) -> Outcome:
+    """Compare with a gold answer without equations; an equation in the answer has the value of its sides, if equal."""
     if not _RELATION.search(answer):
         return _with_units(gold, answer)
     pieces = _pieces(answer)
@@ -311,11 +310,11 @@ def _all_equal(sides: list[str]) -> bool:
     return all(_with_units(sides[-1], side).equal is True for side in sides[:-1])
 
 
-def _of_equation(gold: str, answer: str) -> Outcome:
+def _compare_equation(gold: str, answer: str) -> Outcome:
     r"""Compare with a gold answer that has an equation.
 
-    Of ``a=b=c`` math-verify sees the ends only, of what stands behind ``\approx`` nothing, and equations side by side
-    are such a chain to it. So each of these must have its like among the other's pieces.
+    math-verify reads only the ends of ``a=b=c``, ignores everything after ``\approx``, and reads adjacent equations as
+    such a chain. So each of these must match one of the other's pieces.
     """
     outcome = _with_units(gold, answer)
     if not outcome.equal:
@@ -336,7 +335,7 @@ def _is_chain(piece: str) -> bool:
 
 
 def _chain_agrees(gold: str, answer: str) -> Outcome:
-    """Compare two equations, one of them at least a chain: side by side, or all sides of both as one value."""
+    """Compare two equations, at least one a chain: pairwise, or all sides of both as one value."""
     expected, written = _sides(gold), _sides(answer)
     if not expected or not written:
         return DIFFERENT
@@ -344,18 +343,18 @@ def _chain_agrees(gold: str, answer: str) -> Outcome:
         return EQUAL
     if _pairwise_equal(expected, written):
         return EQUAL
-    (names, expected), (others, written) = _divided(expected), _divided(written)
+    (names, expected), (others, written) = _split_names(expected), _split_names(written)
     if names and others and not names & others:
         return DIFFERENT
     if _pairwise_equal(expected, written):
         return EQUAL
     if not _all_equal(expected):
-        # Perhaps several equations side by side.
+        # Possibly several adjacent equations.
         return UNPARSED_GOLD if len(expected) + len(names) > 2 else DIFFERENT
     return EQUAL if _all_equal([*written, expected[-1]]) else DIFFERENT
 
 
-def _divided(sides: list[str]) -> tuple[set[str], list[str]]:
+def _split_names(sides: list[str]) -> tuple[set[str], list[str]]:
     bare = _without_names(sides)
     return {_squeezed(name) for name in sides[: len(sides) - len(bare)]}, bare
 
@@ -368,10 +367,10 @@ def _pairwise_equal(expected: list[str], written: list[str]) -> bool:
 
 def _with_units(gold: str, answer: str) -> Outcome:
     bare_gold, bare_answer = _bare(gold), _bare(answer)
-    outcome = _compared(bare_gold, bare_answer)
+    outcome = _compare(bare_gold, bare_answer)
     if outcome.equal or (bare_gold == gold) == (bare_answer == answer):
         return outcome
-    return EQUAL if _compared(gold, answer).equal else outcome
+    return EQUAL if _compare(gold, answer).equal else outcome
 
 
 def _bare(text: str) -> str:
@@ -390,21 +389,21 @@ _WORD = re.compile(
 )
 
 
-def _compared(gold: str, answer: str) -> Outcome:
+def _compare(gold: str, answer: str) -> Outcome:
     if (outcome := check(gold, answer)) is not None and outcome.reason in ("equal", "different"):
         return outcome
     right_text, left_text = _normalised(gold), _normalised(answer)
     if right_text and right_text == left_text:
         return EQUAL
     if len(_ORDER.findall(gold)) > 1:
-        # An expression that is kept may have the relations of a chain in another order by now: SymPy shares them.
-        _parsed.cache_clear()
+        # SymPy shares the relations of cached chains, which may be reordered.
+        _parse.cache_clear()
     case = _cases_differ(gold, answer)
     unreal = values.has_imaginary_unit(gold) or values.has_imaginary_unit(answer)
-    right = _parsed(right_text, case, unreal)
+    right = _parse(right_text, case, unreal)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
-    answered = _parsed(left_text, case, unreal)
+    answered = _parse(left_text, case, unreal)
     if answered is None:
         return UNPARSED_ANSWER
     return EQUAL if values.same(right, answered) else DIFFERENT
@@ -415,8 +414,7 @@ def _normalised(text: str) -> str:
 
 
 @lru_cache(maxsize=_KEPT)
-def _parsed(text: str, case: bool, unreal: bool = False) -> Any:
-    """Return the expression, or None when there is none."""
+def _parse(text: str, case: bool, unreal: bool = False) -> Any:
     try:
         return values.read_expression(for_parser(text), case=case, unreal=unreal)
     except MemoryError:
@@ -434,7 +432,7 @@ def _cases_differ(gold: str, answer: str) -> bool:
 
 
 def _letters(text: str) -> set[str]:
-    """Return the letters that stand for something: those of commands and words aside."""
+    """Return the letters used as symbols, without those of commands and words."""
     return {character for character in _WORD.sub(" ", text) if character.isalpha()}
 
 

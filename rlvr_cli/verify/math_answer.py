@@ -1,7 +1,6 @@
-"""Compare mathematical answers where that needs no parser.
+"""Compare mathematical answers without a parser where possible.
 
-Everything here is pure, takes time linear in the text and raises for no string. What needs algebra goes to
-``rlvr_cli.verify.pool``.
+All functions are pure, linear in the text, and raise for no string. ``rlvr_cli.verify.pool`` does the algebra.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Reason = Literal["equal", "different", "timeout", "unparsed", "died", "too_long"
 # Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
 
-# math-verify rounds to six decimals where either side has a decimal point; nearer numbers than this are its to judge.
+# math-verify rounds to six decimals if either side has a decimal point; it decides about closer numbers.
 _ROUNDING = Fraction(1, 100_000)
 _LONGEST_NAME = 60
 _BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
@@ -66,11 +65,11 @@ _AROUND = re.compile(
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether an answer equals the gold answer, and why.
+    """The outcome of comparing an answer with the gold answer, and its reason.
 
-    ``equal`` is None where nobody can say: the judgement ran out of time (``timeout``) or took its process with it
-    (``died``), or the gold answer itself cannot be read (``unparsed``, ``too_long``). An *answer* that cannot be read
-    or is longer than any answer is a wrong one: ``equal`` is False with the same two reasons.
+    ``equal`` is None if undecided: after a ``timeout``, the death of the process (``died``), or for an unreadable gold
+    answer (``unparsed``, ``too_long``). An unreadable or too long *answer* is wrong: ``equal`` is False with the same
+    two reasons.
     """
 
     equal: bool | None
@@ -88,7 +87,7 @@ TOO_LONG_GOLD = Outcome(None, "too_long")
 
 
 def clean(text: str) -> str:
-    r"""Return an answer in a plainer spelling: ASCII signs, no math delimiters, no spacing commands, no full stop."""
+    r"""Normalise an answer: ASCII signs, no math delimiters, no spacing commands, no full stop."""
     text = normalise(_RANGE.sub(r"\\text{ to }", text))
     for pattern, replacement in _PLAINER:
         text = pattern.sub(replacement, text).strip()
@@ -97,7 +96,7 @@ def clean(text: str) -> str:
         text = text.strip()
         if (match := _AROUND.fullmatch(text)) is not None:
             text = match[match.lastindex or 0]
-        # Not for longer texts, which would take quadratic time.
+        # Quadratic time, so not for longer texts.
         elif len(text) <= MAX_LENGTH and (braces := _braces_around(text)):
             text = text[braces:-braces]
         else:
@@ -113,9 +112,8 @@ def without_stop(text: str) -> str:
 def check(gold: str, answer: str) -> Outcome | None:
     """Return whether ``answer`` equals ``gold`` where that needs no algebra; None where it does.
 
-    Decided here are answers that are too long or empty, the same spelling after ``clean``, and two plain numbers, with
-    a name or without (``x=5``), compared exactly (two that differ by so little that math-verify may round them together
-    are left to it).
+    Decides about too long or empty answers, equal spellings after ``clean``, and two plain numbers, with a name or
+    without (``x=5``), compared exactly (except numbers that math-verify may round to the same).
     """
     if len(gold) > MAX_LENGTH:
         return TOO_LONG_GOLD
@@ -139,13 +137,13 @@ def check(gold: str, answer: str) -> Outcome | None:
         return None
     if gold_value == answer_value:
         return EQUAL
-    # What differs by little may be rounded.
+    # Small differences may be rounded away.
     exact = "." not in gold and "." not in answer
     return DIFFERENT if gold_percent == percent and (exact or abs(gold_value - answer_value) > _ROUNDING) else None
 
 
 def check_paper(gold: str, answer: str) -> Outcome | None:
-    """Decide what needs no math-verify under the paper rule: short whole numbers, and texts that are too long."""
+    """Decide without math-verify, under the paper rule, about short whole numbers and too long texts."""
     if len(gold) > MAX_LENGTH:
         return TOO_LONG_GOLD
     if len(answer) > MAX_LENGTH:
@@ -158,7 +156,7 @@ def check_paper(gold: str, answer: str) -> Outcome | None:
 def is_name(text: str) -> bool:
     r"""Return whether a side of an equation names the other side: ``x``, ``a_{n+1}``, ``f(2)``, ``\angle ABC``.
 
-    A name has no digits (but in its index and in what it is of), no operators, and no words that deny or compare.
+    A name has no digits (except in its index and arguments), no operators, and no words that deny or compare.
     """
     text = text.strip()
     if not text or len(text) > _LONGEST_NAME:
@@ -182,7 +180,7 @@ def _without_percent(text: str) -> tuple[bool, str]:
 
 
 def _same_in_bases(gold: str, answer: str) -> bool | None:
-    """Compare two whole numbers, one of them with its base. Without one it is ten, or the gold answer's."""
+    """Compare two whole numbers, one of them with its base. The other's base is ten, or the gold answer's."""
     numbers = [match.groups() if (match := _BASED.fullmatch(text)) else (text, "") for text in (gold, answer)]
     (digits, base), (written, other) = numbers
     if not (base or other) or exact_number(digits) is None or exact_number(written) is None:
@@ -191,7 +189,7 @@ def _same_in_bases(gold: str, answer: str) -> bool | None:
 
 
 def _braces_around(text: str) -> int:
-    """Count the pairs of braces that stand around the whole."""
+    """Count the pairs of braces around the whole text."""
     if text[:1] != "{":
         return 0
     closing: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""Unicode as people and models write mathematics, put into ASCII on purpose, and numbers read exactly.
+"""Convert Unicode mathematics to ASCII, and read numbers exactly.
 
-Compatibility normalisation (NFKC) is not used: it makes ``x²`` into ``x2``. What is replaced is the table below, the
-decimal digits of every script, and nothing else.
+Not by compatibility normalisation (NFKC), which turns ``x²`` into ``x2``: only the table below and the decimal digits
+of every script are replaced.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 import unicodedata
 from fractions import Fraction
 
-# Longer literals are no answers, and reading them costs quadratic time.
+# Reading longer literals takes quadratic time.
 MAX_DIGITS = 400
-# Decimal digits of what is computed. 2^{10000} has 3,011.
+# Decimal digits of computed values. 2^{10000} has 3,011.
 MOST_COMPUTED = 20_000
 # math-verify's parser takes 0.5 s at 10 levels of braces, 5 s at 14 and 40 s at 16. Gold answers have up to 6.
 MOST_NESTED = 12
@@ -48,7 +48,7 @@ _SCIENTIFIC = re.compile(
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|\*\*|\\[A-Za-z]+|\\.|\S", re.DOTALL)
 _OPENING, _CLOSING = tuple("{(["), tuple("})]")
 _TEENS, _TENS = "(?:thir|four|fif|six|seven|eigh|nine)teen", "(?:twen|thir|for|fif|six|seven|eigh|nine)t"
-# Words that change the number they stand next to, deny it or join it to another: never a unit. Tasks add their own.
+# Words that modify, deny or join adjacent numbers, never units. Tasks add further ones.
 CHANGING_WORDS = (
     r"(?:hundred|thousand|(?:m|b|tr)illion)(?:ths?|s)?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|dozens?|tens"
     r"|mille|permille|myriads?|googol|couples|pp[mb]|kilo|mega|giga|pi|half|halves|halved|thirds?|quarters?"
@@ -62,10 +62,10 @@ CHANGING_WORDS = (
 
 
 def normalise(text: str) -> str:
-    """Write Unicode digits, signs, spaces and superscripts as the ASCII or LaTeX that means the same.
+    """Replace Unicode digits, signs, spaces and superscripts by equivalent ASCII or LaTeX.
 
-    Full-width characters become plain ones, control and invisible formatting characters go, every kind of space
-    becomes a space. Linear in the length; text that is ASCII already comes back as it is.
+    Full-width characters become plain ones, control and invisible formatting characters are removed, all spaces become
+    plain. Linear in the length; ASCII text is returned unchanged.
     """
     if not _NOT_ASCII.search(text):
         return text
@@ -89,7 +89,7 @@ def _plain(match: re.Match[str]) -> str:
 
 
 def exact_number(text: str, *, powers: bool = False) -> Fraction | None:
-    """Return the number that ``text`` spells, exactly; None when it is no plain number.
+    """Return the exact number that ``text`` spells; None if it is not a plain number.
 
     Read are whole numbers, decimals, thousands separators in groups of three (``1,234``, ``1{,}234``, ``1\\,234``),
     and fractions of whole numbers (``3/4``, ``\\frac{3}{4}``, ``\\dfrac34``), each with a sign; with ``powers`` also
@@ -121,10 +121,9 @@ def exact_number(text: str, *, powers: bool = False) -> Fraction | None:
 
 
 def too_big(text: str) -> bool:
-    """Return whether ``text`` nests too deeply, or spells a power or factorial of more than MOST_COMPUTED digits.
+    """Return whether ``text`` nests too deeply, or has a power or factorial of more than MOST_COMPUTED digits.
 
-    Of a power only sizes are estimated: a name counts as e, and what stands side by side as if it were multiplied.
-    Linear in the text.
+    Only sizes are estimated: a name counts as e, and adjacent factors as multiplied. Linear in the text.
     """
     tokens = _TOKEN.findall(text)
     depth = 0
@@ -137,16 +136,16 @@ def too_big(text: str) -> bool:
         while tokens:
             if _product_size(tokens) > MOST_COMPUTED * math.log(10):
                 return True
-            # A bracket that closes nothing.
+            # An unmatched closing bracket.
             del tokens[-1:]
     except RecursionError:
-        # Hundreds of powers of powers.
+        # Overflow: hundreds of nested powers.
         return True
     return False
 
 
 def _product_size(tokens: list[str]) -> float:
-    """Pop tokens up to a closing bracket; return the natural logarithm of their product at most."""
+    """Pop tokens up to a closing bracket; return an upper bound of the natural logarithm of their product."""
     size = 0.0
     while tokens and tokens[-1] not in _CLOSING:
         size += _factor_size(tokens)
@@ -154,7 +153,7 @@ def _product_size(tokens: list[str]) -> float:
 
 
 def _factor_size(tokens: list[str]) -> float:
-    """Pop one number, symbol or bracket with the powers and factorials that follow it; return its size."""
+    """Pop one number, symbol or bracket with its powers and factorials; return its size."""
     token = tokens.pop()
     while token in ("+", "-") and tokens and tokens[-1] not in _CLOSING:
         token = tokens.pop()

@@ -1,4 +1,4 @@
-"""Pairs of mathematical answers, judged by worker processes that may be killed over any of them."""
+"""Judge pairs of mathematical answers in worker processes with deadlines."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import JobTimeout, Limits, Target, WorkerDied
 
 WORKERS = 2
-# As math-verify allows for a comparison.
+# math-verify's timeout of a comparison, in seconds.
 DEADLINE = 5.0
-# A worker that waits for a processor has not used its time; longer than this many deadlines nobody waits for it.
+# The wall-clock limit in deadlines, which are CPU time.
 PATIENCE = 3
 MEMORY_MIB = 1024
-# SymPy keeps what it has computed; a process that has judged this many pairs is replaced by a fresh one.
+# Pairs after which a process is replaced, since SymPy's caches grow.
 PAIRS_PER_WORKER = 5000
-# Pairs whose outcomes a pool remembers. A timeout or a death may have come of a busy machine and is not among them.
+# Size of a pool's cache of outcomes. Timeouts and deaths may be due to a busy machine and are not cached.
 REMEMBERED = 20_000
 
 
 class MathPool(processes.Pool):
-    """Judges pairs (gold answer, answer) by their mathematics, in processes of their own.
+    """Judges pairs (gold answer, answer) in worker processes.
 
-    Pairs that ``math_answer.check`` (or ``check_paper``) decides never leave the calling process; nothing else is done
-    to a text there. The first pair that needs a process starts one, which imports SymPy.
+    The calling process only runs ``math_answer.check`` (or ``check_paper``). The first pair that it leaves undecided
+    starts a worker, which imports SymPy.
 
     Args:
         workers: number of processes.
-        deadline: CPU seconds per pair in a ready process; the wall-clock limit is PATIENCE times that. Beyond them the
-            process is replaced and the pair's outcome is ``timeout``: a busy machine changes no reward.
-        memory_mib: address space of one process. A pair that needs more has the outcome ``died``.
+        deadline: CPU seconds per pair in a ready process; the wall-clock limit is PATIENCE times that, so that a busy
+            machine changes no reward. Beyond them the process is replaced and the outcome is ``timeout``.
+        memory_mib: address space of one process; beyond it the outcome is ``died``.
     """
 
     def __init__(self, workers: int = WORKERS, deadline: float = DEADLINE, memory_mib: int = MEMORY_MIB) -> None:
-        judge = Target("rlvr_cli.verify.algebra:ready", ours=True, what="judges mathematics")
+        judge = Target("rlvr_cli.verify.algebra:ready", ours=True, purpose="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
         self._memory: dict[tuple[str, str, Rule], Outcome] = {}
 
     def judge(self, gold: str, answer: str, rule: Rule = "strict") -> Outcome:
-        """Judge one pair; see ``judge_many``."""
+        """Judge one pair, as ``judge_many``."""
         return self.judge_many([(gold, answer)], rule)[0]
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
-        """Return one outcome a pair, in order; identical pairs are judged once, also across calls.
+        """Return the outcome of each pair, in order; identical pairs are judged once, also across calls.
 
-        No text makes it raise. Raises RunError when no worker process can start, RuntimeError when the pool is closed.
+        Raises for no text, but RunError when no worker process can start, RuntimeError when the pool is closed.
         """
         with self.pending(rule) as pending:
             for pair in pairs:
@@ -56,16 +56,16 @@ class MathPool(processes.Pool):
             return [pending.outcome(*pair) for pair in pairs]
 
     def pending(self, rule: Rule = "strict") -> Pending:
-        """Begin a judgement of pairs that come one after another, while the caller does something else."""
+        """Start judging pairs that arrive one by one, concurrently with the caller."""
         return Pending(self, rule)
 
     def outcome(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
-        """Return the outcome of a pair that needs no worker, or had one."""
+        """Return the outcome of a pair without a worker: decided directly, or cached; else None."""
         outcome = check_paper(gold, answer) if rule == "paper" else check(gold, answer)
         return outcome or self._memory.get((gold, answer, rule))
 
     def remember(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
-        """Keep the outcome of a pair."""
+        """Cache the outcome of a pair."""
         with self._lock:
             if len(self._memory) >= REMEMBERED:
                 self._memory.clear()
@@ -73,9 +73,9 @@ class MathPool(processes.Pool):
 
 
 class Pending:
-    """Pairs that a pool judges; identical ones are judged once and have one outcome.
+    """Pairs submitted to a pool; identical ones are judged once.
 
-    A context manager: what has not begun at its end is not judged. Not for several threads at once.
+    A context manager that cancels unstarted pairs at its end. Not thread-safe.
     """
 
     def __init__(self, pool: MathPool, rule: Rule) -> None:
@@ -83,13 +83,13 @@ class Pending:
         self._outcomes: dict[tuple[str, str], Outcome | Future[list[Any]]] = {}
 
     def add(self, gold: str, answer: str) -> None:
-        """Have a pair judged, without waiting. Raises as ``MathPool.judge_many``."""
+        """Submit a pair. Raises as ``MathPool.judge_many``."""
         if (gold, answer) not in self._outcomes:
             outcome = self._pool.outcome(gold, answer, self._rule)
             self._outcomes[gold, answer] = outcome or self._pool.submit([self._rule, gold, answer])
 
     def outcome(self, gold: str, answer: str) -> Outcome:
-        """Return the outcome of a pair that was added; waits for it. Raises as ``MathPool.judge_many``."""
+        """Wait for the outcome of an added pair. Raises as ``MathPool.judge_many``."""
         outcome = self._outcomes[gold, answer]
         if isinstance(outcome, Future):
             try:
@@ -115,7 +115,7 @@ _shared = MathPool()
 
 
 def math_pool() -> MathPool:
-    """Return the pool of this process; one that was closed is replaced."""
+    """Return this process's pool, replacing a closed one."""
     global _shared
     if _shared.closed:
         _shared = MathPool()
@@ -123,7 +123,7 @@ def math_pool() -> MathPool:
 
 
 def size_math_pool(workers: int) -> None:
-    """Have ``math_pool`` give a pool of that many processes; one of another size is closed."""
+    """Set the number of processes of ``math_pool``, closing a pool of another size."""
     global _shared
     if _shared.closed or _shared.workers != workers:
         _shared.close()

@@ -1,7 +1,7 @@
 r"""Rewrites of answers for the strict rule, each with its example.
 
-A rewrite turns a common spelling into one that math-verify reads as it is meant. Text in, text out, linear in the text.
-The tables hold an example with what becomes of it; a test checks each, and docs/verifiers.md lists the main ones.
+A rewrite turns a common spelling into one that math-verify reads correctly, in linear time. A test checks the examples
+in the tables, and docs/verifiers.md lists the main ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Match = re.Match[str]
 
 
 class Rewrite(NamedTuple):
-    """A regular expression, what replaces its matches, and an example with its result."""
+    """A regular expression, the replacement of its matches, and an example with its result."""
 
     pattern: str
     replacement: str | Callable[[Match], str]
@@ -103,7 +103,7 @@ REWRITES = (
         r"\cos (\frac{15\pi}{180})",
     ),
     Rewrite(_MARK, r"^\\circ", f"60{_MARK}", r"60^\circ"),
-    # Approximations behind a value.
+    # Approximations after a value.
     Rewrite(r"\\(?:simeq|thickapprox|approxeq|doteq)(?![A-Za-z])|\u2248", r"\\approx ", "1\u22481", r"1\approx 1"),
     Rewrite(
         rf"{_ABOUT}(?:\\(?:text|mbox|mathrm)\s*\{{\s*,?\s*\(?\s*(?:or )?(?:about|approximately|approx\.?)\s*"
@@ -124,15 +124,15 @@ REWRITES = (
     Rewrite(r"\\(?:lor|vee)(?![A-Za-z])|\u2228", r"\\text{ or }", r"x=1 \lor x=2", r"x=1 \text{ or } x=2"),
 )
 
-# For what the parser reads only: the pieces of an answer are compared as they were written first.
+# Only for the parser: the pieces of an answer are first compared as written.
 FOR_PARSER = (
     Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _improper, r"2\frac{3}{4}", r"\frac{11}{4}"),
-    # The parser adds: 12. Not behind the index of a logarithm or the power of a function.
+    # The parser adds: 12. Not after the index of a logarithm or the power of a function.
     Rewrite(r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)", r"\\cdot ", "4(8)", r"4\cdot (8)"),
-    # A number with a base is a name of its own.
+    # A number with a base is a separate symbol.
     Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _named_base, "x+12_3", r"x+\variable{12_3}"),
 )
-# Two numbers side by side, also in braces or behind a fraction; a whole number before an improper fraction.
+# Two adjacent numbers, also in braces or after a fraction; a whole number before an improper fraction.
 _SIDE_BY_SIDE = re.compile(
     rf"(?<![\w^.,}}])\d+(?:,\d{{3}})*(?:\.\d*)?(?:\s+|\s*\{{+)\.?\d|(?<![\w^.}}])\d+\s*{_PLAIN_FRACTION}"
 )
@@ -144,7 +144,7 @@ _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
 
 
 def rewrite(text: str) -> str:
-    """Return an answer without math delimiters, with every rewrite applied, in order."""
+    """Remove math delimiters and apply every rewrite, in order."""
     # `$$ ... .$$` ends in a full stop too.
     text = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
     for change in REWRITES:
@@ -153,7 +153,7 @@ def rewrite(text: str) -> str:
 
 
 def for_parser(text: str) -> str:
-    """Return ``text`` as math-verify's parser reads it rightly. Raises ValueError where it may mean several things."""
+    """Rewrite ``text`` for math-verify's parser. Raises ValueError for an ambiguous text."""
     for change in FOR_PARSER:
         text = change.apply(text)
     if _SIDE_BY_SIDE.search(text) or _BRACED.search(_COMMAND.sub("x", text)):
@@ -170,7 +170,7 @@ _CHOICE = re.compile(
 
 
 def chosen_letter(gold: str, answer: str) -> str:
-    """Return the letter of an answer such as ``E. some text`` where the gold answer is a letter; else the answer."""
+    """Return the letter of an answer such as ``E. some text`` if the gold answer is a letter; else the answer."""
     choice = _CHOICE.fullmatch(answer) if re.fullmatch(r"\(?[A-J]\)?", gold.strip()) else None
     return answer if choice is None else choice[1] or choice[2]
 
@@ -216,7 +216,7 @@ _OPERATOR_AT_END = re.compile(
 
 
 def without_unit(text: str) -> str:
-    """Return ``text`` without the unit at its end; as it is where what stands there is none."""
+    """Return ``text`` without a unit at its end."""
     match = _UNIT_TEXT.search(text) if text.endswith("}") or "\\" in text[-40:] else None
     if match is None:
         match = _UNIT_NAMES.search(text)

@@ -1,4 +1,4 @@
-"""Read one LaTeX expression with math-verify's parser, and compare two: by their values at a few points first.
+"""Read a LaTeX expression with math-verify's parser, and compare two, first by their values at a few points.
 
 Imported by worker processes only.
 """
@@ -20,7 +20,7 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt|leq|geq)(?![A-Za-z])")
 _RUNNING = re.compile(r"\\(?:sum|prod|mathbf|vec|hat|bigcup|bigcap)(?![A-Za-z])|_\{?i")
 _WORD = re.compile(r"\\(?:text|mbox|operatorname)[a-z]*\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}")
 _UNIT = re.compile(r"(?<![A-Za-z])(?:[a-z]?i|i[a-z]?)(?![A-Za-z])")
-# Only where every node is one of these: they have one value at a point, and evalf knows how exact it is.
+# Node types with a single value at a point, whose precision evalf tracks.
 _KNOWN = (
     *(Add, Mul, Pow, Number, NumberSymbol, Symbol, UnevaluatedExpr, type(sympy.I)),
     *(sympy.Abs, sympy.binomial, sympy.factorial, exponential.exp, exponential.log),
@@ -30,17 +30,17 @@ _MOST_NODES = 400
 _LARGEST_EXPONENT = 10_000
 _POINTS = 3
 _DIGITS_SURE = 15
-# Below this six decimals say little or nothing, so numbers are compared by their ratio.
+# Below this numbers are compared by their ratio, since six decimals are too few.
 _SMALL, _RATIO = 1e-4, 1e-6
 
 
 def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
-    """Return the expression that ``text`` spells. Raises what the parser raises for text that is none.
+    """Parse ``text`` as an expression. Raises the parser's exceptions.
 
-    ``case``: capital letters are other names than small ones. ``unreal``: i is the imaginary unit.
+    ``case``: names are case-sensitive. ``unreal``: i is the imaginary unit.
     """
     if len(_ORDER.findall(text)) > 1:
-        # SymPy's cache has one object for all chains of the same relations, whatever their order.
+        # SymPy caches one object for all chains of the same relations, in any order.
         clear_cache()
     real = not unreal and not parser.should_treat_as_complex(text)
     config = ConversionConfig(lowercase_symbols=not case)
@@ -58,7 +58,7 @@ def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
 
 
 def has_imaginary_unit(text: str) -> bool:
-    """Return whether the letter i may be the imaginary unit: no index, no part of a word, no vector beside j."""
+    """Return whether the letter i may be the imaginary unit: not an index, part of a word, or vector with j."""
     if "i" not in text or _RUNNING.search(text):
         return False
     text = _WORD.sub(" ", text)
@@ -66,7 +66,7 @@ def has_imaginary_unit(text: str) -> bool:
 
 
 def read_set(text: str, *, case: bool) -> Any:
-    """Return the set that an interval, a union or inequalities in one name describe; None for any other text."""
+    """Return the set of an interval, a union or inequalities in one name; None for any other text."""
     value = read_expression(text, case=case)
     if isinstance(value, sympy.Equality):
         value = value.rhs
@@ -76,9 +76,9 @@ def read_set(text: str, *, case: bool) -> Any:
 
 
 def same(gold: Any, answer: Any) -> bool:
-    """Return whether math-verify takes the two for equal; lists with their repetitions, and pairs in their order.
+    """Return whether math-verify equates the two; lists with repetitions, and pairs in order.
 
-    Two expressions are compared by their values at a few points first, which mostly decides.
+    Two expressions are first compared by their values at a few points, which is usually conclusive.
     """
     if _repeated(gold) != _repeated(answer):
         return False
@@ -99,9 +99,9 @@ def same(gold: Any, answer: Any) -> bool:
 
 
 def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
-    """Return whether two equations may say the same; math-verify takes any two without solutions for equal.
+    """Return whether two equations may be equivalent; math-verify equates any two without solutions.
 
-    Both need the same names, and none is true or false whatever its names are.
+    Both need the same names, and none may be an identity or a contradiction.
     """
     if not all(isinstance(side, Expr) for side in (*gold.args, *answer.args)):
         return True
@@ -112,7 +112,7 @@ def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
 
 
 def _repeated(value: Any) -> int:
-    """Count the elements of a list, or of ``x = `` a list, that are there already."""
+    """Count the repeated elements of a list, or of ``x = `` a list."""
     if isinstance(value, sympy.Equality):
         value = value.rhs
     written = getattr(value, "_unsorted_args", None)
@@ -120,7 +120,7 @@ def _repeated(value: Any) -> int:
 
 
 def equal_values(a: Any, b: Any) -> bool | None:
-    """Return whether two expressions have the same values at a few points; None where that says nothing.
+    """Return whether two expressions have the same values at a few points; None if inconclusive.
 
     Numbers with a decimal point are the same if they agree to six places, small ones (below 0.0001) to a millionth of
     themselves. Exact ones differ by however little; names stand for positive numbers without relation.
@@ -136,7 +136,7 @@ def equal_values(a: Any, b: Any) -> bool | None:
             return _near(a.doit().evalf(20), b.doit().evalf(20))
         difference = a.doit() - b.doit()
         for point in range(_POINTS if names else 1):
-            # Near 1, so that powers neither vanish nor explode.
+            # Near 1, against underflow and overflow of powers.
             values = {
                 name: Rational(7919 + 613 * index + 211 * point, 7001 + 101 * index)
                 for index, name in enumerate(names, start=1)
@@ -145,7 +145,7 @@ def equal_values(a: Any, b: Any) -> bool | None:
             if not value.is_number or value.has(sympy.nan, sympy.zoo, sympy.oo):
                 return None
             components = value.as_real_imag()
-            # evalf knows no digit of a zero that it cannot prove.
+            # evalf has no significant digit of an unproven zero.
             if not all(component == 0 or component._prec == 1 for component in components):
                 return False if all(component.is_zero or component._prec > 1 for component in components) else None
         return True if not names else None
@@ -172,7 +172,7 @@ def _near(first: Any, second: Any) -> bool:
 
 
 def rounds_to(value: Any, decimals: str) -> bool:
-    """Return whether a number is ``decimals`` when it is rounded, or cut off, to as many places."""
+    """Return whether a number rounds, or truncates, to ``decimals`` at their number of places."""
     digits = decimals.replace(",", "")
     unit = Rational(1, 10 ** len(digits.partition(".")[2]))
     number, written = sympy.N(value, 20), Rational(digits)

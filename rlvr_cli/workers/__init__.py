@@ -1,1 +1,1 @@
-"""Processes that answer jobs with JSON, and may be killed over any of them: who judges, in a process of its own."""
+"""Worker processes for jobs in JSON, killed at their limits: judges, user code and templates."""

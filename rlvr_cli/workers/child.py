@@ -1,9 +1,9 @@
 """A worker below a pool: ``python -m rlvr_cli.workers.child``, whose standard input is a socket of the pool.
 
-The process that is started runs no job. It forks the worker, which answers jobs on the socket with ``["ok", value]`` or
-``["error", text]``, and waits until the worker has ended or the pool has closed the socket. Then it kills everything
-that the worker started and ends as the worker ended. As a *subreaper* (Linux) it inherits also processes that left the
-worker's session. What jobs print goes to standard error.
+The started process runs no job. It forks the worker, which answers jobs on the socket with ``["ok", value]`` or
+``["error", text]``, and waits until the worker has ended or the pool has closed the socket. Then it kills all
+descendants of the worker and exits with its status. As a *subreaper* (Linux) it also inherits processes that left the
+worker's session. Output of jobs goes to standard error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 
 from rlvr_cli.core.processes import end_with_parent, inherit_orphans
 
-# No message comes near this; a longer one means that something else writes to the socket.
+# Far above any message; a longer one means that something else writes to the socket.
 _LONGEST = 1 << 30
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 Answer = Callable[[Any], Any]
 
 
-# What a socket raises whose other end is gone, or writes something else than messages.
+# Errors of a socket whose peer is gone, or writes anything but messages.
 GONE = (EOFError, OSError, ValueError)
 
 
@@ -47,11 +47,11 @@ def receive(connection: Connection) -> Any:
 
 
 def _watch(worker: int, connection: Connection) -> int:
-    """Wait for the end of the worker; return its exit code, or minus the number of the signal that ended it."""
+    """Wait for the worker; return its exit code, or minus the number of the signal that ended it."""
 
     def kill_when_closed() -> None:
         poll = select.poll()
-        poll.register(connection.fileno(), 0)  # reported without being asked for: the other end is gone
+        poll.register(connection.fileno(), 0)  # POLLHUP needs no subscription
         poll.poll()
         with contextlib.suppress(OSError):
             os.kill(worker, signal.SIGKILL)
@@ -60,7 +60,7 @@ def _watch(worker: int, connection: Connection) -> int:
     status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     with contextlib.suppress(OSError):
         os.killpg(worker, signal.SIGKILL)
-    # What left the worker's session is a child of the subreaper now, and so are the children of what is killed.
+    # Processes that left the worker's session, and children of killed ones, are children of the subreaper now.
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         with contextlib.suppress(OSError, ValueError):
@@ -82,14 +82,14 @@ def _work(connection: Connection) -> None:
     masks = threading.local()
 
     def hold() -> None:
-        """Let signals wait for the end of a fork: the new process would drop them until it can be terminated."""
+        """Block signals during a fork, since the new process would drop them until it can be terminated."""
         masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
     def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def leave() -> None:
-        """Take the socket from a process that the code forks, and let the process be terminated."""
+        """Close the socket in a process forked by the code, and restore the default signals."""
         connection.close()
         for number in _ENDING:
             signal.signal(number, signal.SIG_DFL)
@@ -99,7 +99,7 @@ def _work(connection: Connection) -> None:
     spec = receive(connection)
     send(connection, worker)
     if sys.platform == "linux":
-        # Data alone for code of the user's, whose libraries reserve address space that they never use.
+        # Only data for user code, whose libraries reserve unused address space.
         kind, limit = resource.RLIMIT_AS if spec["ours"] else resource.RLIMIT_DATA, spec["memory_mib"] * 2**20
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
@@ -109,14 +109,14 @@ def _work(connection: Connection) -> None:
     while answer is not None:
         job, processor = receive(connection)
         if processor is not None:
-            # The default action of SIGPROF ends the process, also in the middle of a long computation in C.
+            # The default action of SIGPROF ends the process, also during a long computation in C.
             signal.setitimer(signal.ITIMER_PROF, processor)
         _, message = _attempt(answer, job)
         signal.setitimer(signal.ITIMER_PROF, 0)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        if os.getpid() != worker:  # a fork of the user's that returned
+        if os.getpid() != worker:  # a fork by user code that returned
             os._exit(0)
         if spec["ours"] and message == ["error", "MemoryError()"]:
             os._exit(1)
@@ -128,7 +128,7 @@ def _work(connection: Connection) -> None:
 
 
 def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]:
-    """Call a function: return its result, and the message that says how it ended."""
+    """Call a function; return its result and the message for the pool."""
     try:
         result = call(argument)
     except BaseException as error:
@@ -143,17 +143,17 @@ def _load(spec: dict[str, Any]) -> Answer:
 
 
 def main() -> None:
-    """Fork a worker for the pool at the other end of standard input, and end as it ends."""
+    """Fork a worker for the pool at the other end of standard input, and exit with its status."""
     connection = Connection(os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
-    # Where standard error is closed, printing goes nowhere.
+    # If standard error is closed, output is discarded.
     with contextlib.suppress(OSError):
         os.dup2(2, 1)
     for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
-    # A cluster sends SIGTERM to every process of a job, and the training saves on it with the answers of its workers.
-    # Ctrl-C is for the parent alone. Neither is ignored, which programs that the user's code starts would inherit.
+    # A cluster sends SIGTERM to every process of a job, and the training still needs its workers to save. Ctrl-C is for
+    # the parent only. Neither is set to SIG_IGN, which child programs of user code would inherit.
     for number in _ENDING:
         signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -161,7 +161,7 @@ def main() -> None:
     parent = os.getpid()
     worker = os.fork()
     if not worker:
-        # Whatever happens, this process must not go on as the one that watches.
+        # Never continue as the watching process.
         try:
             end_with_parent(parent)
             os.setsid()

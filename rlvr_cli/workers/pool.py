@@ -1,10 +1,10 @@
-"""A pool of worker processes that answer jobs, JSON in and JSON out, and may be killed over any of them.
+"""A pool of worker processes for jobs with JSON arguments and results, killed at a job's limits.
 
     pool = Pool(Target("package.module:make", settings), Limits(seconds=2.0, memory_mib=1024), workers=2)
     pool.submit(job).result()          # raises JobTimeout, WorkerDied or JobFailed
 
-Not ``multiprocessing``: its spawned processes import the main script again, so that a user's script without
-``if __name__ == "__main__"`` would start itself, and `rlvr` itself would load its whole command line in every worker.
+Not ``multiprocessing``: its spawned processes import the main script, so a user's script without
+``if __name__ == "__main__"`` would run again, and `rlvr` would load its command line in every worker.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from typing import Any, Self
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.workers import child
 
-# A machine under load may take very long to import a library.
+# Importing a library on a loaded machine may take very long.
 _START_SECONDS, _REPLY_SECONDS = 120.0, 30.0
-# A wait is made of such pieces. What one takes longer, while this process stands still, counts against no job.
+# Polling interval. Time beyond it, while this process is suspended, does not count against a job.
 _PIECE = 1.0
-# Loading may take this long, however little time jobs have: the project itself is imported then.
+# Minimum load timeout, since loading imports the project.
 LOADING = 30.0
 _PACKAGES = str(Path(__file__).parents[2])
 
 
 class JobError(Exception):
-    """A job without an answer; ``str()`` is the end of a sentence about it.
+    """A job without an answer; ``str()`` completes a sentence.
 
     Attributes:
-        loading: whether there was no job yet: the worker was loading its target.
+        loading: whether the worker failed while loading its target.
     """
 
     loading = False
@@ -59,7 +59,7 @@ class WorkerDied(JobError):
 
 
 class JobFailed(JobError):
-    """The job raised an exception, which is the text; the worker goes on."""
+    """The job raised an exception, whose text this is; the worker lives on."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,26 @@ class Target:
 
     Attributes:
         function: `module:function`; called with ``settings`` (a JSON value) it returns the function that answers jobs.
-        ours: whether it is code of this project, which has limited address space and prints nothing, and whose memory
-            error ends the process. Of other code the data is limited, and what it prints goes to standard error.
-        what: what the workers do, as in `judges mathematics`.
+        ours: whether it is this project's code, with limited address space and no output, and ended by a memory error.
+            Other code has limited data, and its output goes to standard error.
+        purpose: verb phrase for messages, as `judges mathematics`.
     """
 
     function: str
     settings: Any = None
     ours: bool = False
-    what: str = "answers jobs"
+    purpose: str = "answers jobs"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The time and memory that a job may use.
+    """The time and memory limits of a job.
 
     Attributes:
-        seconds: by the clock; time in which the calling process is stopped does not count.
-        processor: seconds of a processor; None = any.
+        seconds: wall-clock; time in which the calling process is suspended does not count.
+        processor: CPU seconds; None = unlimited.
         memory_mib: address space of a target of ours, otherwise data.
-        load_seconds: by the clock, for loading the target; None = the longer one of ``seconds`` and LOADING.
+        load_seconds: wall-clock, for loading the target; None = the maximum of ``seconds`` and LOADING.
     """
 
     seconds: float
@@ -97,7 +97,7 @@ class Limits:
 
     @property
     def loading(self) -> float:
-        """Return the seconds by the clock in which a worker may load its target."""
+        """The wall-clock seconds for loading the target."""
         return max(self.seconds, LOADING) if self.load_seconds is None else self.load_seconds
 
 
@@ -108,18 +108,18 @@ class _Worker:
         self.target, self.limits = target, limits
         self.jobs = self.pid = 0
         self._socket, theirs = socket.socketpair()
-        # Nobody waits longer for the rest of a message.
+        # Timeout for the rest of a message.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(_REPLY_SECONDS), 0))
         self._connection = Connection(os.dup(self._socket.fileno()))
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH"))))
         if not target.ours:
-            # Code of the user's may go through a set of words: in every process in the same order.
+            # User code may iterate over sets of strings; keep the order the same in every process.
             environment.setdefault("PYTHONHASHSEED", "0")
         with theirs:
             self._process = subprocess.Popen(
-                # -P: a file in the current folder that is called like a module is not imported.
+                # -P: no imports from the current folder.
                 [sys.executable, "-P", "-m", "rlvr_cli.workers.child"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -129,7 +129,7 @@ class _Worker:
             )
 
     def start(self) -> None:
-        """Load the target in the worker. Raises RunError where no process can be had, and JobError."""
+        """Load the target in the worker. Raises RunError if no process can be started, and JobError."""
         spec = {"function": self.target.function, "settings": self.target.settings}
         spec |= {"ours": self.target.ours, "memory_mib": self.limits.memory_mib}
         reason = f"it ended or hangs (memory limit {self.limits.memory_mib} MiB)"
@@ -146,18 +146,20 @@ class _Worker:
             reason = str(error) or reason
         except child.GONE:
             pass
-        raise RunError(f"A process that {self.target.what} cannot be started: {reason}. `rlvr doctor` checks packages.")
+        raise RunError(
+            f"A process that {self.target.purpose} cannot be started: {reason}. `rlvr doctor` checks packages."
+        )
 
     @property
     def alive(self) -> bool:
-        """Return whether the worker waits for a job. It sends nothing then, so that anything to be read is its end."""
+        """Return whether the worker is idle. An idle worker sends nothing, so readable input is its end."""
         try:
             return not self._connection.poll()
         except OSError:
             return False
 
-    def ask(self, job: Any, seconds: float | None) -> Any:
-        """Return the answer to a job. After JobTimeout and WorkerDied there is no worker."""
+    def run_job(self, job: Any, seconds: float | None) -> Any:
+        """Return the answer to a job. JobTimeout and WorkerDied leave no worker."""
         self.jobs += 1
         try:
             child.send(self._connection, [job, self.limits.processor])
@@ -176,7 +178,7 @@ class _Worker:
         except (*child.GONE, TypeError):
             raise self._died() from None
         except BaseException:
-            # Its late answer would be taken for the next job's.
+            # Its late answer would be read as the next job's.
             self.end()
             raise
         if kind != "ok":
@@ -190,7 +192,7 @@ class _Worker:
         return WorkerDied(_ending(status))
 
     def end(self) -> int | None:
-        """Kill the worker with everything that it started; return its exit code where it is known."""
+        """Kill the worker with its descendants; return its exit code if known."""
         self.interrupt()
         self._socket.close()
         self._connection.close()
@@ -203,7 +205,7 @@ class _Worker:
             return None
 
     def interrupt(self) -> None:
-        """Close the socket for both ends, which ends the worker and a job that another thread waits for."""
+        """Close the socket for both ends, which ends the worker and a job awaited by another thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -223,15 +225,14 @@ _Waiting = tuple[Any, float | None, Future[Any]]
 
 
 class Pool:
-    """Workers that answer jobs.
+    """A pool of workers.
 
-    They start with the first job. Every method may be called from any thread. A forked child of this process gets
-    workers of its own.
+    They start with the first job. All methods are thread-safe. A forked child of this process starts separate workers.
 
     Args:
-        target: what they run. limits: what a job may use; a worker that takes more is killed and replaced.
+        target: the workers' code. limits: of a job; a worker beyond them is killed and replaced.
         workers: number of processes.
-        jobs_per_worker: a process that has had this many is replaced by a fresh one; None = never.
+        jobs_per_worker: jobs after which a process is replaced; None = unlimited.
     """
 
     def __init__(self, target: Target, limits: Limits, workers: int = 1, jobs_per_worker: int | None = None) -> None:
@@ -244,18 +245,17 @@ class Pool:
         _POOLS.add(self)
 
     def _forget(self) -> None:
-        """Begin without processes; what a fork copied of them belongs to its parent."""
+        """Reset to no processes, also in a fork, where they belong to the parent."""
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[_Worker] = []
 
     def submit(self, job: Any, seconds: float | None = None) -> Future[Any]:
-        """Begin a job: the future raises JobError, RunError where no worker can be started, and RuntimeError where the
-        pool was closed.
+        """Start a job. The future raises JobError, RunError without a worker, and RuntimeError if the pool was closed.
 
         Args:
-            seconds: in place of those of the limits.
+            seconds: replaces that of the limits.
         """
         future: Future[Any] = Future()
         with self._lock:
@@ -267,26 +267,26 @@ class Pool:
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    raise RunError(f"No thread for a process that {self.target.what}: {error}.") from error
+                    raise RunError(f"No thread for a process that {self.target.purpose}: {error}.") from error
                 self._threads.append(thread)
             self._jobs.put((job, seconds, future))
         return future
 
     @property
     def pids(self) -> list[int]:
-        """Return the process ids of the workers that run now."""
+        """Return the pids of the running workers."""
         with self._lock:
             return [worker.pid for worker in self._running if worker.pid]
 
     def rest(self) -> None:
-        """End the workers after the jobs that they have; later jobs start new ones."""
+        """End the workers after their jobs; later jobs start new ones."""
         with self._lock:
             for _ in self._threads:
                 self._jobs.put(None)
             self._threads, self._jobs = [], queue.SimpleQueue()
 
     def close(self) -> None:
-        """Kill the workers. Jobs that wait or are being done fail with RuntimeError."""
+        """Kill the workers. Pending and running jobs fail with RuntimeError."""
         with self._lock:
             self.closed = True
             threads = list(self._threads)
@@ -305,7 +305,7 @@ class Pool:
         self.close()
 
     def _serve(self, jobs: queue.SimpleQueue[_Waiting | None]) -> None:
-        """Give jobs to one worker after another, until None comes in place of a job."""
+        """Run jobs in a worker, replaced when needed, until None arrives."""
         worker: _Worker | None = None
         while (waiting := jobs.get()) is not None:
             job, seconds, future = waiting
@@ -314,11 +314,11 @@ class Pool:
             try:
                 worker = self._ready(worker)
                 try:
-                    answer = worker.ask(job, seconds)
+                    answer = worker.run_job(job, seconds)
                 except WorkerDied:
-                    # Someone else may have killed it, or earlier jobs filled its memory: once more, in a fresh one.
+                    # It may have been killed from outside, or filled by earlier jobs: retry once in a new one.
                     worker = self._ready(worker)
-                    answer = worker.ask(job, seconds)
+                    answer = worker.run_job(job, seconds)
                 if self.closed:
                     raise RuntimeError
             except BaseException as error:
@@ -328,14 +328,14 @@ class Pool:
         self._retire(worker)
 
     def _ready(self, worker: _Worker | None) -> _Worker:
-        """Return the worker where it can take another job, else a fresh one."""
+        """Return the worker if it can take another job, else a new one."""
         if worker is not None and worker.alive and worker.jobs != self.jobs_per_worker:
             return worker
         self._retire(worker)
         try:
             worker = _Worker(self.target, self.limits)
-        except OSError as error:  # as of a system that is out of descriptors, processes or memory
-            raise RunError(f"A process that {self.target.what} cannot be started: {error}.") from None
+        except OSError as error:  # out of descriptors, processes or memory
+            raise RunError(f"A process that {self.target.purpose} cannot be started: {error}.") from None
         try:
             with self._lock:
                 self._running.append(worker)
@@ -355,13 +355,13 @@ class Pool:
                     self._running.remove(worker)
 
 
-# Pools that several callers share, the latest last; the workers of those before the last 16 do not wait for jobs.
+# Shared pools, the most recent last; pools beyond the last 16 have no idle workers.
 _SHARED: OrderedDict[str, Pool] = OrderedDict()
 _MOST_SHARED, _SHARING = 16, threading.Lock()
 
 
 def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
-    """Return the pool of this process that runs the target with these limits; make it the first time."""
+    """Return this process's pool for the target and limits, creating it at the first call."""
     key = json.dumps([asdict(target), asdict(limits), workers])
     with _SHARING:
         pool = _SHARED.pop(key, None)
@@ -369,7 +369,7 @@ def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
             pool = Pool(target, limits, workers)
         _SHARED[key] = pool
         if len(_SHARED) > _MOST_SHARED:
-            # Callers may hold it still.
+            # Callers may still hold it.
             _SHARED.popitem(last=False)[1].rest()
     return pool
 

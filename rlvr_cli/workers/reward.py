@@ -1,6 +1,6 @@
-"""Run a reward function of the user's in its worker: TRL's signature, called with columns that came as JSON.
+"""Run a user's reward function in its worker: TRL's signature, with columns from JSON.
 
-Standard library alone: a worker starts in a few hundredths of a second.
+Imports only the standard library, so that a worker starts in a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.user_code import UserFile, awaited, error_line, error_text, load_name, shown, value_text
 
-# What float32 holds with room for an advantage; a reward beyond is refused as one that is not finite.
+# Within float32, with room for an advantage; larger rewards are refused like non-finite ones.
 LARGEST_REWARD = 1e30
 NUMBER = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}"
 
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Make what the worker of one function does with a job.
+    """Return the job handler of one function's worker.
 
     A job is None, for which the file is loaded, or ``{"count": rows, "columns": {name: values}}``. The answer is
     ``{"values": one a row, "logged": {name: values}}``, a value being a number, None or ``{"wrong": what it is}``; or
@@ -43,7 +43,7 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         arguments, missing = _arguments(call, available)
         if missing:
             return {
-                "wrong": f"wants {', '.join(missing)}; it can have {', '.join(available)}. Map a column of the data "
+                "wrong": f"needs {', '.join(missing)}; available are {', '.join(available)}. Map a column of the data "
                 f"(task.columns={{{missing[0]}: ...}}), or give {missing[0]} a default"
             }
         try:
@@ -62,9 +62,9 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return what the function takes of ``available``, by name, and the names that it needs besides.
+    """Return the function's arguments among ``available``, and the names of missing ones.
 
-    With ``**kwargs`` it takes everything but `completion_ids`, which are long.
+    ``**kwargs`` gets all but `completion_ids`, which are long.
     """
     try:
         parameters = inspect.signature(call).parameters.values()
@@ -79,7 +79,7 @@ def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[
 
 
 class _Log:
-    """The values that a function records next to its rewards, by TRL's `log_extra` and `log_metric`."""
+    """Values that a function records by TRL's `log_extra` and `log_metric`."""
 
     def __init__(self, count: int) -> None:
         self.columns: dict[str, list[Any]] = {}
@@ -96,7 +96,7 @@ class _Log:
         self._keep(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
-        """Record a number of the whole call."""
+        """Record a number for the whole call."""
         number = reward_number(value)
         if not isinstance(number, float):
             raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {NUMBER} is needed")

@@ -1,4 +1,4 @@
-"""A Jinja template of a configuration: checked without being run, and what a worker writes rows with."""
+"""Jinja templates of a configuration: checked without being run, rendered in a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def template_problem(template: str) -> str | None:
-    """Return what is wrong with a template: its syntax, filters and tests. Nothing of it is computed."""
+    """Return the problem of a template (syntax, filters, tests), or None, without evaluating it."""
     from jinja2 import TemplateSyntaxError, nodes
 
     environment = _environment()
@@ -29,12 +29,12 @@ def template_problem(template: str) -> str | None:
 
 
 def ready(template: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
-    """Make what writes a row of columns, in a worker: its text, or what is wrong."""
+    """Return the worker's job handler: a row of columns to its text, or an error."""
     compiled: list[Any] = []
 
     def write(columns: dict[str, Any]) -> tuple[str, str]:
         try:
-            # With the first row: its limits hold for the constants too.
+            # With the first row, so that the limits apply to constants too.
             if not compiled:
                 compiled.append(_environment().from_string(template))
             return compiled[0].render(**columns), ""

@@ -1,4 +1,4 @@
-"""Files of the user's, tried in a process of its own before this one uses them: they may end it, hang or fill it."""
+"""Try user files in a separate process before importing them: they may exit, hang or exhaust memory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.user_code import UserFile, load_module, shown
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Target, shared_pool
 
-# What a process may use. Deadlines of files hold in it; the margin is for imports of this project, and code in C.
+# Limits of the process. The margin on the files' deadlines is for imports of this project, and code in C.
 _MEMORY_MIB, _MARGIN = 16_384, 60.0
 
 
 def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> None:
-    """Call a function of this project with the files in a process of its own.
+    """Call a function of this project with the files in a separate process.
 
     Args:
-        function: `module:function`, called with the files and, where there are any, the values.
+        function: `module:function`, called with the files and, if given, the values.
         values: JSON.
     Raises:
-        UserError: the function raised one, or was ended by the files.
+        UserError: the function raised it, or the files ended the process.
     """
     texts, named = json.dumps([file.as_json() for file in files]), ", ".join(shown(file.path) for file in files)
     if problems := _problems(function, texts, json.dumps(values), named):
@@ -35,7 +35,7 @@ def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> N
 def _problems(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
     seconds = user_code.LOADING
     limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
-    pool = shared_pool(Target(f"{__name__}:ready", what="tries files"), limits)
+    pool = shared_pool(Target(f"{__name__}:ready", purpose="tries files"), limits)
     job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
     event = "while it was loaded" if job["values"] is None else "during its trial"
     try:
@@ -47,7 +47,7 @@ def _problems(function: str, files: str, values: str, named: str) -> tuple[str, 
 
 
 def ready(settings: Any) -> Callable[[Any], list[str]]:
-    """Make what answers the jobs of :func:`try_files`: the problems of the files."""
+    """Return the job handler of :func:`try_files`: the problems of the files."""
 
     def answer(job: Mapping[str, Any]) -> list[str]:
         module, _, name = job["function"].partition(":")

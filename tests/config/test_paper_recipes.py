@@ -14,7 +14,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import resources
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.naming import config_hash
-from rlvr_cli.tasks.sets import data_sets, waits_for_a_folder
+from rlvr_cli.tasks.sets import data_sets, needs_folder
 from tests.recipes import PAPERS, loaded, recipes, tables
 
 # Completions of a rollout, updates made of it in one pass, completions of an update, longest completion; the first
@@ -47,7 +47,7 @@ def test_each_can_be_planned_and_fits_its_gpus(paper: str) -> None:
     """As `rlvr plan` does: problems, arithmetic, memory; a set that is not on the hub waits for its folder."""
     for name in recipes(paper):
         config = loaded(name)
-        if not waits_for_a_folder(config.task):
+        if not needs_folder(config.task):
             check_training(config)
         # A value head is not divided by ZeRO.
         needs = resources(config, gpu_memory="180GiB" if config.method.needs_values else "80GiB")
@@ -70,7 +70,7 @@ def test_a_table_is_a_sweep(paper: str) -> None:
     """Those whose problems are all on a hub, as `rlvr sweep FILE --seeds 3` would train and evaluate them."""
     for table, file in tables(paper).items():
         names = [name for name in recipes(paper) if name.startswith(f"{table}/")]
-        if any(waits_for_a_folder(loaded(name).task) for name in names):
+        if any(needs_folder(loaded(name).task) for name in names):
             continue
         trials = expand(file, seeds="3").trials
         assert [f"{table}/{trial.row}" for trial in trials] == [name for name in names for _ in range(3)]

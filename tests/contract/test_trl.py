@@ -65,22 +65,22 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 
 OWN = {
-    "_accumulated",
+    "_accumulate_gradients",
     "_as_judged",
     "_backward_options",
-    "_check_what_is_given",
+    "_check_arguments",
     "_empty_cache",
-    "_generated",
+    "_generate_with_trl",
     "_grad_mask",
     "_gradients_synchronised",
     "_log_advantages",
     "_loss",
     "_outputs",
-    "_padded",
+    "_pad_rows",
     "_reference_log_probs",
     "_rows_of_step",
-    "_sampled_by_trl",
-    "_scored_rollout",
+    "_sample_with_trl",
+    "_collect_rollout",
     "_store",
     "_whole_step",
 }

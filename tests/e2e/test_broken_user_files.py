@@ -37,7 +37,7 @@ REWARDS = [
     ("f", "return [c.nothing for c in completions]", "{file}:2: AttributeError"),
 ]
 TASKS = [
-    ("problems", "return None", "{file}:22: problems gave no train problem"),
+    ("problems", "return None", "{file}:22: problems returned no train problem"),
     ("problems", "yield {'question': b'x'}", "{file}:22: problems returned"),
     ("prompt", "return None", "{file}:31: prompt returned None (NoneType)"),
     ("judge", "return 'good'", "{file}:34: judge returned 'good' (str)"),

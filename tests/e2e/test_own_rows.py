@@ -102,7 +102,7 @@ def test_a_run_whose_folder_of_start_is_gone_says_so(
     for words in (("eval", "moved/runs/a"), ("train", "--resume", "moved/runs/a", "train.rollouts=2")):
         monkeypatch.chdir(project.parent)
         _, err = call(*words, code=2)
-        assert f"moved/runs/a: was started in {project}, which is not there any more; ../model, rows.jsonl" in err
+        assert f"moved/runs/a: was started in {project}, which no longer exists; ../model, rows.jsonl" in err
         # As the line says: the whole project was moved, and goes on from its own folder.
         monkeypatch.chdir(moved)
         call(words[0], *(word.replace("moved/", "") for word in words[1:]))

@@ -206,7 +206,7 @@ def test_what_presets_say_must_be_a_method_of_the_file(tmp_path: Path) -> None:
         (SURPRISE + "PRESETS = (*PRESETS, *PRESETS)\n", "one MethodPreset or Modifier"),
         (SURPRISE.replace("1 + self", "-1 - self"), "is negative"),
         (SURPRISE.replace('main_key: ClassVar[str] = "strength"', 'main_key: ClassVar[str] = "x"'), "main_key"),
-        (f"{FILE}\n    def statistics(self, tokens):\n        return tokens.ratio.detach().mean()\n", "never asked"),
+        (f"{FILE}\n    def statistics(self, tokens):\n        return tokens.ratio.detach().mean()\n", "never called"),
         (
             f"{HEAD}\n{BASELINE}    def returns(self, rollout):\n        return rollout.rewards.unsqueeze(1)\n",
             "returns",

@@ -18,7 +18,7 @@ from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hitab_tables import problem_from as hitab_problem
-from rlvr_cli.tasks.hub import looks_like_hub_id, parts_of
+from rlvr_cli.tasks.hub import looks_like_hub_id, split_hub_id
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.math_rows import problem_from
@@ -332,14 +332,12 @@ def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytes
 def test_a_hub_id_has_a_configuration_and_a_revision_and_offline_is_one_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert parts_of("owner/name") == ("owner/name", None, None)
-    assert parts_of("owner/name:main@v1.0") == ("owner/name", "main", "v1.0")
-    assert parts_of("o/n@refs/convert/parquet") == ("o/n", None, "refs/convert/parquet")
+    assert split_hub_id("owner/name") == ("owner/name", None, None)
+    assert split_hub_id("owner/name:main@v1.0") == ("owner/name", "main", "v1.0")
+    assert split_hub_id("o/n@refs/convert/parquet") == ("o/n", None, "refs/convert/parquet")
     assert not looks_like_hub_id("owner/name.csv") and not looks_like_hub_id("a/b/c")
     assert run(["tasks", "show", "math", "task.data=owner/name"]) == 2
-    assert "HF_HUB_OFFLINE is set, so only what was loaded before can be had" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert "HF_HUB_OFFLINE is set, so only cached data sets can be loaded" in " ".join(capsys.readouterr().err.split())
 
 
 def test_csv_is_text_and_an_empty_id_is_none(tmp_path: Path) -> None:

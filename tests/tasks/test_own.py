@@ -262,7 +262,7 @@ def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.C
                 task="own", overrides=["task.data=rows.parquet", "task.reward=rewards.py:exact", override]
             ).task.problems("train", 9, 0)
     (folder / "wants.py").write_text("def wants(completions, when): return [0.0 for _ in completions]\n")
-    with pytest.raises(UserError, match=r"wants wants when; it can have .*answer"):
+    with pytest.raises(UserError, match=r"wants needs when; available are .*answer"):
         own("task.data=rows.parquet", "task.reward=wants.py:wants").problems("train", 9, 0)
     with pytest.raises(UserError, match=r"column score is not a JSON value .*Write a number or null"):
         own().problem_from({"question": "1?", "score": float("nan")}, "here")

@@ -37,8 +37,8 @@ def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 def evil(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReasoningGym]:
     """A data set `evil` whose verifier does what its answers say."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(task, "_TARGET", Target("evil_gym:ready", what="does evil"))
-    for known in ("_pool", "_mistakes"):
+    monkeypatch.setattr(task, "_TARGET", Target("evil_gym:ready", purpose="does evil"))
+    for known in ("_pool", "_find_mistakes"):
         monkeypatch.setattr(task, known, lru_cache(getattr(task, known).__wrapped__))
     yield made("evil", deadline=0.3)
     for deadline in (None, 0.3):
@@ -69,7 +69,7 @@ def test_problems_are_of_their_seed_alone_and_in_one_split() -> None:
         # Of some thousand possible ones a few are the same by chance; neighbouring seeds of the package share nearly
         # all.
         assert len(found & drawn[split, 85 - seed]) < 15
-    with pytest.raises(UserError, match=r"chain_sum gave no more than \d+ train problems, and 400 were requested"):
+    with pytest.raises(UserError, match=r"chain_sum yielded only \d+ train problems, and 400 were requested"):
         made("chain_sum", options=SMALL).problems("train", 400, 0)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.user_code import load_name, read_user_file
-from rlvr_cli.models.sampling.memory import SamplingMemoryError, told_with_rows
+from rlvr_cli.models.sampling.memory import SamplingMemoryError, explain_out_of_memory
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.run import explain
 
@@ -21,7 +21,7 @@ def test_a_want_of_memory_names_what_takes_it(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     update = str(explain(FULL, run, "again"))
     assert "update.micro_batch" in update and "rollout.batch" not in update
-    with pytest.raises(SamplingMemoryError) as told, told_with_rows(64, 4096):
+    with pytest.raises(SamplingMemoryError) as told, explain_out_of_memory(64, 4096):
         raise FULL
     sampling = explain(told.value, run, "continue with: rlvr train --resume it")
     assert isinstance(sampling, RunError) and str(sampling).startswith(f"{tmp_path}: out of memory while sampling 64")

@@ -18,7 +18,7 @@ from experiments.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import own_tokens
+from rlvr_cli.training.packing import policy_tokens
 from rlvr_cli.training.scoring import Scoring
 from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.harness import (
@@ -299,7 +299,7 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
             assert torch.equal(found[column].gather(1, places) * mask, expected[column] * mask), column
         elif column in expected:
             assert torch.equal(found[column], expected[column]), column
-    assert torch.equal(own_tokens(found).gather(1, places), mask)
+    assert torch.equal(policy_tokens(found).gather(1, places), mask)
 
 
 EVERYTHING = [*METHODS, *COMPOSITIONS]

@@ -19,7 +19,7 @@ from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.training import run as running
 from rlvr_cli.training.prepare import PreparedRun
-from rlvr_cli.training.sampler_check import SamplerCheck, log_prob_differences, not_renewed, sampler_check
+from rlvr_cli.training.sampler_check import SamplerCheck, log_prob_differences, sampler_check, stale_weights_warning
 
 SETTINGS = ("train.rollouts=2", "rollout.prompts=2", "rollout.max_new_tokens=32", "task.train_size=32", "run.threads=1")
 Engine = Callable[..., Completions]
@@ -72,7 +72,7 @@ def test_a_wrong_sampler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sampled_by(monkeypatch, engine)
     found, log = checked(tmp_path)
     assert not found["matches"]
-    assert log.count("WARNING: the sampler does not compute the policy that is trained") == 1
+    assert log.count("WARNING: the sampler does not compute the trained policy") == 1
     assert "rollout.tis_cap=2" in log and "rollout.engine=transformers" in log
     json.dumps(found, allow_nan=False)
 
@@ -122,4 +122,4 @@ def test_weights_that_were_not_taken_show_beside_the_check_before(
     before: float, after: float, precision: Any, said: bool
 ) -> None:
     first, second = (SamplerCheck(10, mean, mean, 0.2, 0.0, precision) for mean in (before, after))
-    assert (not_renewed(first, second) is not None) is said
+    assert (stale_weights_warning(first, second) is not None) is said

@@ -116,7 +116,7 @@ def test_reward_functions_read_the_text_that_they_read_in_a_run(tmp_path: Path) 
             processing_class=tokenizer,
             train_dataset=Dataset.from_dict({"prompt": [prompt] * 16}),
         )
-        policy._scored_rollout(policy.train_dataset.select([0] * 8).to_list())
+        policy._collect_rollout(policy.train_dataset.select([0] * 8).to_list())
         assert len(seen) == 8
         for text, ids in seen:
             ended = ids[-1] in base.generation_config.eos_token_id
@@ -217,7 +217,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
             train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
             **{"reward_funcs": [graded], **changes},
         )
-        rows = pl._scored_rollout(pl.train_dataset.select([0] * 8).to_list())
+        rows = pl._collect_rollout(pl.train_dataset.select([0] * 8).to_list())
         found: list[float] = rows["estimated"].squeeze(1).tolist()
         return found
 

@@ -40,13 +40,13 @@ def hurried() -> Iterator[MathPool]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """The pairs that reach a worker."""
     pairs: list[tuple[str, str]] = []
-    ask = processes._Worker.ask
+    run_job = processes._Worker.run_job
 
     def noting(worker: processes._Worker, job: list[str], seconds: float | None) -> object:
         pairs.append((job[1], job[2]))
-        return ask(worker, job, seconds)
+        return run_job(worker, job, seconds)
 
-    monkeypatch.setattr(processes._Worker, "ask", noting)
+    monkeypatch.setattr(processes._Worker, "run_job", noting)
     return pairs
 
 

@@ -11,20 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rlvr_cli.models.sampling.memory import PREFILL_TOKENS, RowMemory, kv_bytes, wide_bytes
+from rlvr_cli.models.sampling.memory import PREFILL_TOKENS, RowMemory, activation_bytes, kv_bytes
 
 SUPPORTED = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 # Rotary types whose frequencies do not change with the length of the sequence.
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
-# Below this many parameters a copy of the weights per call costs less than the separate matrix products it saves.
+# Below this many parameters copying the weights per call is cheaper than separate matrix products.
 _FUSE_BELOW = 50_000_000
 
 
 def supports(model: nn.Module) -> str | None:
-    """None when the sampler computes exactly what this model computes, else the reason why it does not."""
+    """Return None if the sampler computes this model exactly, else the reason."""
     name = type(model).__name__
     if name not in SUPPORTED:
-        return f"its architecture is {name}; the local sampler knows {', '.join(SUPPORTED)}"
+        return f"its architecture is {name}; the local sampler supports {', '.join(SUPPORTED)}"
     config: Any = model.config
     if config.hidden_act != "silu":
         return f"its activation is {config.hidden_act!r}, not 'silu'"
@@ -37,18 +37,18 @@ def supports(model: nn.Module) -> str | None:
         if path.endswith(("_proj", "lm_head")) and type(module) is not nn.Linear:
             return f"its layer {path} is a {type(module).__name__}, not a plain linear layer"
     if len({parameter.device for parameter in model.parameters()}) > 1:
-        return "its weights lie on more than one device"
+        return "its weights are on more than one device"
     return None
 
 
 def row_memory(model: Any) -> RowMemory:
-    """Return what ``model`` takes to sample with."""
+    """Return the memory that sampling ``model`` takes."""
     config, weight = model.config, model.model.embed_tokens.weight
     heads, kv_heads, element = config.num_attention_heads, config.num_key_value_heads, weight.dtype.itemsize
     dim = _head_dim(config)
     return RowMemory(
         kv_token=kv_bytes(len(model.model.layers), kv_heads, dim, element),
-        wide=wide_bytes(config.hidden_size, config.intermediate_size, heads, kv_heads, dim, element),
+        activation_token=activation_bytes(config.hidden_size, config.intermediate_size, heads, kv_heads, dim, element),
         vocabulary=config.vocab_size,
         scores=heads if element == 4 and weight.device.type != "cpu" else 0,
     )
@@ -71,7 +71,7 @@ class _Projection:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def each(self, x: Tensor) -> list[Tensor]:
-        """The layers' outputs, those of layers that were stacked together."""
+        """Return the layers' outputs; stacked layers have one."""
         return [
             torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
             for weight, bias in zip(self.weights, self.biases, strict=True)
@@ -88,7 +88,7 @@ class _Projection:
 class _Layer:
     norm_in: Tensor | None
     qkv: _Projection
-    norm_qk: Tensor | None  # [query heads + key heads, head_dim]; None where the model has no such norm
+    norm_qk: Tensor | None  # [query heads + key heads, head_dim], or None
     out: _Projection
     norm_mlp: Tensor | None
     gate_up: _Projection
@@ -127,7 +127,7 @@ class Decoder:
         return torch.tensor(math.sqrt(n * self.eps), device=self.device)
 
     def _after_norm(self, norm: Any, *linears: Any) -> tuple[Tensor | None, _Projection]:
-        """The norm's weight (None when folded away) and the projection of its output, stacked if folded."""
+        """Return the norm's weight (None when folded) and the projection of its output, stacked if folded."""
         if not self._fold:
             return norm.weight.detach(), _projection(*linears)
         stacked = torch.cat([linear.weight.detach() for linear in linears])
@@ -161,7 +161,7 @@ class Decoder:
         return torch.complex(cos[0, :, :half], sin[0, :, :half])
 
     def _unit(self, x: Tensor) -> Tensor:
-        """x / sqrt(sum(x^2) + n eps) over the last dimension: RMSNorm but for its weight and a factor sqrt(n)."""
+        """x / sqrt(sum(x^2) + n eps) over the last dimension: RMSNorm without its weight and a factor sqrt(n)."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x / torch.hypot(length, self._floors[x.shape[-1]])
 
@@ -194,7 +194,7 @@ class Decoder:
         """Output projection, residual and feed-forward; x [n, hidden] is updated in place."""
         layer.out.add_to(x, attended)
         outputs = layer.gate_up.each(self._norm(x, layer.norm_mlp))
-        # Not joined where they are apart: they are the largest tensors while a prompt is read.
+        # Not concatenated if separate: they are the largest tensors of the prefill.
         gate, up = outputs if len(outputs) == 2 else outputs[0].view(len(x), 2, -1).unbind(1)
         layer.down.add_to(x, F.silu(gate).mul_(up))
 
@@ -203,7 +203,7 @@ class Decoder:
         return self.head(self._norm(x, self.norm_out)).float()
 
     def empty_cache(self, rows: int, columns: int) -> Tensor:
-        """Room for keys and values, not initialised: [layers, 2, rows, kv heads, columns, head_dim]."""
+        """Allocate keys and values, uninitialised: [layers, 2, rows, kv heads, columns, head_dim]."""
         shape = (len(self.layers), 2, rows, self.kv_heads, columns, self.head_dim)
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
@@ -211,7 +211,7 @@ class Decoder:
         """Left-aligned prompts ids [prompts, length], padded on the right with any token; turn [>= length,
         head_dim / 2] from `rotary_table`.
 
-        Causality keeps the padding from touching the tokens before it, so no mask is needed. Returns the
+        Causal attention makes a mask unnecessary, as padding follows the tokens. Returns the
         hidden states [prompts, length, hidden] and the keys and values
         [layers, 2, prompts, kv heads, length, head_dim].
         """

@@ -1,4 +1,4 @@
-"""Random draws that depend on (seed, row key, position) alone, never on the batch a row sits in."""
+"""Random draws that depend only on (seed, row key, position), never on the batch of a row."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def _streams(seed: int, keys: Sequence[int]) -> npt.NDArray[np.uint64]:
 
 
 def stream_start(seed: int, key: int) -> int:
-    """The 64-bit state at which the stream of a row key starts."""
+    """Return the 64-bit initial state of a row key's stream."""
     return int(_streams(seed, [key])[0])
 
 
 def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> npt.NDArray[np.float64]:
     """Uniform numbers in [0, 1), shape [count, len(keys)], for positions start .. start + count - 1.
 
-    Row key k owns the splitmix64 stream that starts at a hash of seed and k; position t is its t-th output, so
-    any entry can be computed without the ones before it.
+    Row key k has the splitmix64 stream that starts at a hash of seed and k; position t is its t-th output, so any entry
+    is computed directly.
     """
     positions = np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN
     bits = _mix(_streams(seed, keys)[None, :] + positions[:, None])
@@ -47,7 +47,7 @@ def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> npt.NDAr
 
 
 def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Index drawn by inverse CDF and where in its interval u fell.
+    """Draw an index by inverse CDF; return it and the position of u in its interval.
 
     weights [rows, n], non-negative with a positive sum; u [rows] float64 in [0, 1). Returns index [rows, 1]
     int64 and the remainder [rows] in [0, 1). An entry of weight 0 is never returned.
@@ -55,7 +55,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     # u is at most 1 - 2^-53, for which u * total still rounds to less than total.
     target = u.unsqueeze(1) * cumulative[:, -1:]
-    # The clamp acts only on rows of NaN, which the caller finds by the probability of what was drawn.
+    # The clamp acts only on rows of NaN, which the caller detects by the probability of the drawn token.
     index = torch.searchsorted(cumulative, target, right=True).clamp_(max=weights.shape[1] - 1)
     width = weights.gather(1, index).double()
     below = cumulative.gather(1, index) - width
@@ -64,7 +64,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
-    """Token of each row by inverse CDF. probabilities [rows, vocabulary]; u [rows] float64. Returns [rows, 1]."""
+    """Draw a token per row by inverse CDF. probabilities [rows, vocabulary]; u [rows] float64. Returns [rows, 1]."""
     rows, size = probabilities.shape
     if size <= _ONE_STAGE:
         return _invert(probabilities, u)[0]
@@ -80,9 +80,9 @@ def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
 def nucleus(probabilities: Tensor, top_p: float, top_k: int = 0) -> Tensor:
     """Zero all but the smallest set of most likely tokens whose probability reaches top_p (Holtzman et al. 2020).
 
-    top_k above 0 first cuts all but that many of the most likely; top_p is a share of the remainder, as in
-    transformers and vLLM. probabilities [rows, vocabulary]; the kept entries are returned as they are, not
-    renormalised. The most likely token is always kept; among equals, the lower id counts as the more likely.
+    top_k above 0 first keeps that many of the most likely; top_p is a share of these, as in transformers and vLLM.
+    probabilities [rows, vocabulary]; kept entries are not renormalised. The most likely token is always kept; ties are
+    broken by the lower id.
     """
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
     mass: float | Tensor = top_p

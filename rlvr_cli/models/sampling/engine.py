@@ -1,4 +1,4 @@
-"""Interface of the sampling engines: the parameters, the completions, the call."""
+"""Interface of the sampling engines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class SamplingParams:
     """Parameters of sampling. Raises ValueError for a value out of range.
 
     Attributes:
-        max_new_tokens: the longest completion.
+        max_new_tokens: limit of a completion.
         eos_token_ids: the tokens that end a completion.
-        seed: with a row's key it names the row's random stream.
+        seed: together with a row's key, selects the row's random stream.
         temperature: 0 is greedy.
-        top_p: the share of the probability that the likeliest tokens are drawn from (1: all).
-        top_k: the number of likeliest tokens that are kept, before top_p (0: all).
-        max_rows: most rows sampled at once; None leaves it to the engine.
+        top_p: probability mass of the likeliest tokens to sample from (1 = all).
+        top_k: number of likeliest tokens to keep, before top_p (0 = all).
+        max_rows: maximum rows sampled at once; None = the engine's choice.
     """
 
     max_new_tokens: int
@@ -44,15 +44,15 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class Completions:
-    """Sampled completions, one entry per row, in the order of the rows asked for.
+    """Sampled completions, one entry per row, in the order of the request.
 
     ids: token ids after the prompt; the end-of-sequence token is included when it was produced.
     log_probs: for every token of `ids`, the log of its probability under softmax(logits / temperature) over
-        the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not what it was drawn
-        from; with temperature 0 it is the distribution at temperature 1.
+        the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not the truncated one; with
+        temperature 0 it is the distribution at temperature 1.
     truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
-    entropies: for every token of `ids`, the entropy in nats of the distribution of `log_probs`; None where the engine
-        cannot tell.
+    entropies: for every token of `ids`, the entropy in nats of the distribution of `log_probs`; None if the engine
+        does not compute them.
     """
 
     ids: list[list[int]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Completions:
     entropies: list[list[float]] | None = None
 
     def of(self, rows: Iterable[int]) -> Completions:
-        """The completions of these rows, in this order."""
+        """Return the completions of these rows, in this order."""
         rows = list(rows)
         return Completions(
             [self.ids[row] for row in rows],
@@ -72,7 +72,7 @@ class Completions:
 
 
 def joined(batches: Sequence[Completions]) -> Completions:
-    """Return the completions of all batches, one after another."""
+    """Concatenate batches of completions."""
     has_entropies = all(batch.entropies is not None for batch in batches)
     return Completions(
         [ids for batch in batches for ids in batch.ids],
@@ -82,17 +82,17 @@ def joined(batches: Sequence[Completions]) -> Completions:
     )
 
 
-# Gets rows (indices into the prompts) and their completions.
+# Called with rows (indices into the prompts) and their completions.
 OnDone = Callable[[Sequence[int], Completions], None]
 
 
 class Engine(Protocol):
-    """A function that samples one completion for every row of `prompts`.
+    """Samples one completion for every row of `prompts`.
 
-    prompts: token ids of each row's prompt (none empty). keys: one integer per row that names the row's own
-    random stream. on_progress is called with the number of tokens sampled since the last call.
-    on_done is called with what has ended while other rows are still sampled: each row at most once, in any order,
-    possibly on another thread but never twice at the same time. An engine that gets all at once does not call it.
+    prompts: token ids of each row's prompt (none empty). keys: one integer per row that selects its random stream.
+    on_progress is called with the number of tokens sampled since the last call. on_done is called with finished rows
+    while others are sampled: each row at most once, in any order, possibly on another thread but never concurrently.
+    Engines that return all at once do not call it.
     Raises ValueError for prompts it cannot continue.
     """
 
@@ -109,7 +109,7 @@ class Engine(Protocol):
 
 
 def check_rows(prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
-    """Raise ValueError for rows no engine can sample."""
+    """Raise ValueError for rows that cannot be sampled."""
     if len(keys) != len(prompts):
         raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys; every row needs one key")
     if any(len(prompt) == 0 for prompt in prompts):
@@ -126,8 +126,7 @@ def greedy_once(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample ``prompts`` at temperature 0: rows of the same prompt are alike, so each prompt is
-    completed once. Raises as it does."""
+    """Sample ``prompts`` at temperature 0, each distinct prompt once. Raises as ``engine``."""
     rows: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows.setdefault(tuple(prompt), []).append(row)

@@ -1,4 +1,4 @@
-"""The project's own sampler: completions with a key-value cache, several times the speed of `generate`."""
+"""The local sampler: a key-value cache and batched decoding, several times faster than `generate`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.sampling.decoder import Cache, Decoder, row_memory, supports
 from rlvr_cli.models.sampling.draws import draw_tokens, nucleus, uniforms
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, joined
-from rlvr_cli.models.sampling.memory import MOST_ROWS, told_with_rows, usable
+from rlvr_cli.models.sampling.memory import MOST_ROWS, explain_out_of_memory, usable
 
-# Keys and values a batch may hold on a CPU, so that they stay near it from step to step. On the lab half as much takes
-# a fifth more processor time, twice as much a tenth less, and leaves a second thread without work.
+# Bytes of keys and values of a batch on a CPU, to fit its cache. On the lab half as much takes a fifth more CPU time,
+# twice as much a tenth less, but leaves a second thread without work.
 _CACHE_BYTES = 48 * 2**20
-# Models with less than this run one batch a thread; the matrix products of larger ones fill the threads.
+# Smaller models run one batch per thread; the matrix products of larger ones fill all threads.
 _SMALL_WEIGHTS = 64 * 2**20
 _POSITIONS_AT_ONCE = 64
-# Finished rows are dropped from the batch once they are this share of it.
+# Finished rows are dropped once they are this share of the batch.
 _DROP_SHARE = 0.1
 
 
@@ -39,15 +39,14 @@ def sample(
 ) -> Completions:
     """Sample one completion for every prompt.
 
-    Token t of a row is drawn by inverse CDF with a uniform number that is a function of (seed, the row's
-    key, t) alone, so a row's completion does not depend on the other rows of the call, but for the order of
-    floating-point sums. Identical consecutive prompts are computed once.
+    Token t of a row is drawn by inverse CDF with a uniform number that depends only on (seed, the row's key, t), so a
+    row's completion does not depend on other rows, up to floating-point rounding. Identical consecutive prompts are
+    computed once.
 
-    max_rows None chooses by the memory that is free and the size of the model. Small models on a CPU decode several
-    batches at a time, one a thread: which rows share a batch does not depend on the number of threads, nor do the
-    results. on_progress gets the number of new tokens, on_done rows as they leave their batch. Raises ValueError on a
-    model for which `supports` gives a reason; SamplingMemoryError when the rows decoded at once are too many for the
-    memory.
+    max_rows None depends on the free memory and the size of the model. Small models on a CPU decode several batches
+    concurrently, one per thread; batches and results do not depend on the number of threads. on_progress gets the
+    number of new tokens, on_done rows as they leave their batch. Raises ValueError for a model that `supports` refuses,
+    and SamplingMemoryError when the rows decoded at once exceed the memory.
     """
     check_rows(prompts, keys)
     if reason := supports(model):
@@ -70,7 +69,7 @@ def sample(
                 with lock:
                     on_done([chosen.start + row for row in rows], completions)
 
-        with torch.inference_mode(), told_with_rows(chosen.stop - chosen.start, longest):
+        with torch.inference_mode(), explain_out_of_memory(chosen.stop - chosen.start, longest):
             return DecodingBatch(decoder, prompts[chosen], params.max_new_tokens).run(
                 params, keys[chosen], report, hand_over
             )
@@ -81,7 +80,7 @@ def sample(
     else:
         most = _rows_at_once(decoder, longest)
         fitting = rows_that_fit(model, prompts, params)
-        # Where memory decides there are many parts, each of which computes its prompts again.
+        # With many slices, each recomputes its prompts, so cut between prompts.
         slices = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
     results = _each_on_one_thread(decode, slices) if small else [decode(chosen) for chosen in slices]
@@ -89,10 +88,10 @@ def sample(
 
 
 def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
-    """Count the rows of the longest of ``prompts`` and a completion that fit into the device's free memory together.
+    """Return the number of rows, of the longest of ``prompts`` and a completion, that fit into the free memory.
 
-    Small models on a CPU decode several parts at once, which share it. All of ``prompts`` where the device does not
-    tell.
+    Small models on a CPU decode several slices at once, which share it. All of ``prompts`` if the free memory is
+    unknown.
     """
     device = model.model.embed_tokens.weight.device
     free = _free_memory(device)
@@ -108,7 +107,7 @@ def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: Sampling
 
 
 def _free_memory(device: torch.device) -> int | None:
-    """Free bytes of a device, None where it does not tell: what the driver calls free, and what torch holds unused."""
+    """Return the free bytes of a device, by the driver and in torch's cache; None if unknown."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -116,8 +115,8 @@ def _free_memory(device: torch.device) -> int | None:
 
 
 def _rows_at_once(decoder: Decoder, length: int) -> int:
-    """Rows whose keys and values take no more room than the processor's cache, or than the weights, which have
-    to be read once a step whatever the number of rows."""
+    """Return the number of rows whose keys and values fit the CPU's cache, or are no larger than the weights, which are
+    read in every step anyway."""
     if decoder.device.type != "cpu":
         return MOST_ROWS
     row_bytes = length * decoder.memory.kv_token
@@ -125,14 +124,14 @@ def _rows_at_once(decoder: Decoder, length: int) -> int:
 
 
 def _split(rows: int, most: int) -> list[slice]:
-    """Consecutive parts of nearly equal size, none above `most`."""
+    """Split into consecutive slices of nearly equal size, at most `most`."""
     count = -(-rows // most)
     bounds = [rows * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(bounds)]
 
 
 def _split_by_prompt(prompts: Sequence[Sequence[int]], most: int) -> list[slice]:
-    """As many parts as `_split` makes, but cut between different prompts where no part gets too long by it."""
+    """Split as `_split`, but between different prompts where the slices stay within `most`."""
     rows, ideal = len(prompts), _split(len(prompts), most)
     between = [row for row in range(1, rows) if list(prompts[row]) != list(prompts[row - 1])]
     bounds = [0]
@@ -147,12 +146,12 @@ def _split_by_prompt(prompts: Sequence[Sequence[int]], most: int) -> list[slice]
 
 
 def _each_on_one_thread(decode: Callable[[slice], Completions], slices: list[slice]) -> list[Completions]:
-    """Decode the parts side by side on as many threads as torch may use, each computing single-threaded.
+    """Decode the slices concurrently on torch's number of threads, each single-threaded.
 
-    The operations of a small model are too short to be split: two threads on one operation mostly wait.
+    The operations of a small model are too short to be parallel.
     """
     threads = torch.get_num_threads()
-    # New threads take over torch's setting when they first compute.
+    # New threads adopt torch's setting at their first operation.
     torch.set_num_threads(1)
     try:
         if threads == 1 or len(slices) == 1:
@@ -168,7 +167,7 @@ def _each_on_one_thread(decode: Callable[[slice], Completions], slices: list[sli
 
 
 def _runs(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[int]]:
-    """Distinct consecutive prompts and how many rows each has."""
+    """Return the distinct consecutive prompts and their numbers of rows."""
     distinct: list[Sequence[int]] = []
     counts: list[int] = []
     for prompt in prompts:
@@ -181,7 +180,7 @@ def _runs(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[i
 
 
 def _together(lengths: Sequence[int], most: int) -> Iterator[range]:
-    """Consecutive prompts that are read at once: padded to the longest not above ``most`` tokens, or a single one."""
+    """Yield consecutive prompts to prefill together: at most ``most`` padded tokens, or a single prompt."""
     first, longest = 0, 0
     for index, length in enumerate(lengths):
         longest = max(longest, length)
@@ -192,8 +191,8 @@ def _together(lengths: Sequence[int], most: int) -> Iterator[range]:
 
 
 class DecodingBatch:
-    """Rows decoded together. Prompts end in the same column of the cache, so that every row writes its next
-    token's keys and values to the same column; shorter prompts have empty columns on the left."""
+    """Rows decoded together. Prompts are right-aligned in the cache, so that every row writes its next token's keys and
+    values to the same column."""
 
     def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         device = decoder.device
@@ -205,7 +204,7 @@ class DecodingBatch:
 
         columns_of_cache = self.width + max_new_tokens
         cache = decoder.empty_cache(self.rows, columns_of_cache)
-        # Empty columns are masked, but a stray NaN there would survive a multiplication by zero.
+        # Empty columns are masked, but a NaN there would survive a multiplication by zero.
         cache[:, :, :, :, : self.width] = 0
         last = torch.tensor(lengths, device=device) - 1
         logits, row = [], 0
@@ -222,7 +221,7 @@ class DecodingBatch:
                     :, :, at : at + 1, :, :length
                 ]
                 row += count
-            # Before the next ones are read.
+            # Free the memory before the next prefill.
             del hidden, prompt_cache
         repeats = torch.tensor(counts, device=device)
         row_prompt = torch.repeat_interleave(torch.arange(len(distinct), device=device), repeats)
@@ -313,7 +312,7 @@ class DecodingBatch:
         tails = active[remaining:].nonzero().squeeze(1) + remaining
         order = torch.arange(remaining, device=active.device)
         order[holes] = tails
-        # Block by block: what moves is in memory twice.
+        # Block by block, since moved data is in memory twice.
         for data in self.cache.data:
             data[:, holes, :, :filled] = data[:, tails, :, :filled]
         self.cache.use(remaining)
@@ -323,7 +322,7 @@ class DecodingBatch:
 
 
 def _pick(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor, Tensor]:
-    """The next token of each row [n], its probability [n] and the entropy of the row's distribution [n].
+    """Return the next token of each row [n], its probability [n] and the entropy of the row's distribution [n].
 
     logits [n, vocabulary], which are overwritten; u [n] in [0, 1).
     """
@@ -342,21 +341,21 @@ def _pick(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Te
 
 
 def _entropies(logits: Tensor, probabilities: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
-    """Entropy of each row [n] in nats, without a logarithm of every probability.
+    """Return the entropy of each row [n] in nats, without a logarithm of every probability.
 
     With p = softmax(l), for any token k: H = -log p_k - sum_i p_i (l_i - l_k). Logits and probabilities
     [n, vocabulary] are overwritten; tokens and chosen [n, 1] are k and p_k.
     """
-    # Softmax sums a large vocabulary in float32 with an error that all its probabilities share.
+    # For a large vocabulary softmax's float32 sum has an error that all probabilities share.
     total = probabilities.sum(-1)
     difference = logits.sub_(logits.gather(1, tokens))
-    # A logit of minus infinity times its probability of 0 is NaN, and adds nothing.
+    # A logit of minus infinity times its probability of 0 is NaN and contributes 0.
     mean = probabilities.mul_(difference).nansum(-1)
     return (-(chosen.squeeze(1) / total).log() - mean / total).clamp_(min=0)
 
 
 def _collect(ids: Tensor, log_probs: Tensor, entropies: Tensor, lengths: Tensor, truncated: Tensor) -> Completions:
-    """ids, log_probs and entropies [steps, rows] cut to each row's length."""
+    """Cut ids, log_probs and entropies [steps, rows] to each row's length."""
     counts = lengths.tolist()
 
     def cut(values: Tensor) -> list[Any]:

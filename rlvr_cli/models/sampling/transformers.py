@@ -14,14 +14,14 @@ from rlvr_cli.models.sampling.decoder import supports
 from rlvr_cli.models.sampling.draws import stream_start
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, joined
 from rlvr_cli.models.sampling.local import sample
-from rlvr_cli.models.sampling.memory import told_with_rows
+from rlvr_cli.models.sampling.memory import explain_out_of_memory
 
 # Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
 _LOGITS_AT_ONCE = 2**28
 
 
 def choose_engine(name: str, model: Any) -> tuple[Engine, str]:
-    """The sampling function for a model and a sentence that says why it was taken.
+    """Return the sampling function for a model and the reason for the choice.
 
     name: "auto" (local where it computes the model exactly, else transformers), "local" or "transformers".
     Raises UserError when "local" is asked for a model it does not support.
@@ -49,8 +49,8 @@ def generate_with_transformers(
 ) -> Completions:
     """Sample one completion for every prompt with `generate`; log-probs and entropies come from one more forward.
 
-    Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call gives the
-    same completions, but unlike with the local sampler they depend on which rows share a group.
+    Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call returns the same
+    completions, but unlike with the local sampler they depend on the grouping.
     Raises SamplingMemoryError when a group is too large for the memory.
     """
     check_rows(prompts, keys)
@@ -69,14 +69,14 @@ def generate_with_transformers(
     devices = [model.device] if model.device.type == "cuda" else []
     was_training, defaults = model.training, model.generation_config
     model.eval()
-    # `generate` fills what a given config leaves unset from the model's own, which may hold penalties or a top_k.
+    # `generate` fills unset values from the model's generation config, which may have penalties or a top_k.
     model.generation_config = GenerationConfig()
     try:
         with torch.random.fork_rng(devices), torch.no_grad(), _half_for_flash_attention(model):
             for first in range(0, len(prompts), size):
                 torch.manual_seed(stream_start(params.seed, keys[first]))
                 chunk = prompts[first : first + size]
-                with told_with_rows(len(chunk), max(map(len, chunk)) + params.max_new_tokens):
+                with explain_out_of_memory(len(chunk), max(map(len, chunk)) + params.max_new_tokens):
                     ids = _generate(model, chunk, config, frozenset(stops))
                     log_probs, entropies = _score(model, chunk, ids, params.temperature or 1.0)
                 truncated = [row[-1] not in stops for row in ids]
@@ -92,7 +92,7 @@ def generate_with_transformers(
 
 
 def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:
-    """Autocast where weights in float32, as a training has them, meet kernels that know half precision alone."""
+    """Autocast where float32 weights, as in training, meet kernels that support only half precision."""
     flash = "flash" in (getattr(model.config, "_attn_implementation", None) or "")
     return torch.autocast(model.device.type, torch.bfloat16, enabled=flash and model.dtype == torch.float32)
 
@@ -101,7 +101,7 @@ def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: 
     width = max(map(len, prompts))
     ids = torch.tensor([[*[0] * (width - len(p)), *p] for p in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
-    # Weights that are divided are whole here: no process waits for another, which may have fewer rows, or none.
+    # Sharded weights are gathered here, so processes need not synchronize; some may have fewer rows, or none.
     rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, synced_gpus=False)
     rows = rows[:, width:].tolist()
     return [row[: next((i + 1 for i, token in enumerate(row) if token in stops), len(row))] for row in rows]
@@ -110,9 +110,9 @@ def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: 
 def _score(
     model: Any, prompts: Sequence[Sequence[int]], completions: list[list[int]], temperature: float
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Log-probabilities of the completions' tokens and entropies at their positions, a list a row.
+    """Return the log-probabilities of the completions' tokens and entropies at their positions, one list per row.
 
-    Sequences are padded on the right, where causal attention never looks, so positions need no correction.
+    Sequences are padded on the right, which causal attention ignores, so positions need no correction.
     """
     sequences = [[*p, *c] for p, c in zip(prompts, completions, strict=True)]
     width = max(map(len, sequences))
@@ -128,7 +128,7 @@ def _score(
         total = logits.logsumexp(-1, keepdim=True)
         taken = (logits.gather(2, ids[:, 1:, None]) - total).squeeze(2)
         every = logits.sub_(total)
-        # A probability of 0 times its logarithm is NaN, and adds nothing.
+        # A probability of 0 times its logarithm is NaN and contributes 0.
         spread = -every.exp().mul_(every).nansum(-1)
         for row, (values, of_row) in enumerate(zip(taken.tolist(), spread.tolist(), strict=True), start=first):
             positions = slice(len(prompts[row]) - 1, len(prompts[row]) - 1 + len(completions[row]))

@@ -22,9 +22,9 @@ _SEEDS = 1 << 63
 
 
 def model_folder(name: str, revision: str | None) -> Path:
-    """The folder with a model's files; those of a hub model are downloaded.
+    """Return the folder with a model's files, downloading a hub model.
 
-    Raises UserError when there is no such model, it cannot be had, or it is an adapter without its base.
+    Raises UserError when the model does not exist or cannot be downloaded, or is an adapter without its base.
     """
     source = resolve_model(name, revision=revision)
     if source.kind != "hub":
@@ -49,7 +49,7 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 
 def files_hash(folder: Path) -> str:
-    """SHA-256 over the names and bytes of the folder's safetensors files."""
+    """Return the SHA-256 over the names and bytes of the folder's safetensors files."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(f"{path.name}:{path.stat().st_size};".encode())
@@ -65,12 +65,12 @@ def load_vllm(
     """Return vLLM's engine (`vllm.LLM`) for the model in ``folder``.
 
     Args:
-        dtype: float32, bfloat16, or auto, which is bfloat16 on a GPU as everywhere.
-        option: what asked for it, for messages. settings: arguments of `vllm.LLM` besides the ones set here.
+        dtype: float32, bfloat16, or auto (bfloat16 on a GPU).
+        option: the option that selected it, for messages. settings: further arguments of `vllm.LLM`.
     Raises:
-        UserError: vllm is not installed, is for a GPU that is not here, or cannot load the model.
+        UserError: vllm is not installed, needs a missing GPU, or cannot load the model.
     """
-    # Its lines would run through the display. Read when vllm is imported.
+    # Its log lines would break the display. Read when vllm is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         vllm = import_module("vllm")
@@ -87,12 +87,12 @@ def load_vllm(
     chosen: dict[str, Any] = {
         "trust_remote_code": False,
         "seed": 0,
-        # Else the checkpoint's generation_config.json would cap new tokens.
+        # Otherwise the checkpoint's generation_config.json would cap new tokens.
         "generation_config": "vllm",
-        # Of the model's own distribution, whatever a request asks for.
+        # Of the model's distribution, for any request.
         "logprobs_mode": "raw_logprobs",
         "disable_log_stats": True,
-        # Compiling for a CPU takes longer than what is sampled on one.
+        # Compiling for a CPU takes longer than sampling on it.
         "enforce_eager": not gpu,
         **(settings or {}),
     }
@@ -121,7 +121,7 @@ def request_arguments(params: SamplingParams, key: int) -> dict[str, Any]:
         "frequency_penalty": 0.0,
         "max_tokens": params.max_new_tokens,
         "stop_token_ids": sorted(params.eos_token_ids),
-        # The sampled token's alone.
+        # Only the sampled token's.
         "logprobs": 0,
         "detokenize": False,
     }
@@ -136,12 +136,11 @@ def generate_with_vllm(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample one completion for every prompt; see :class:`Engine`. ``model`` is a `vllm.LLM`, which gives all at once.
+    """Sample one completion for every prompt, as :class:`Engine`. ``model`` is a `vllm.LLM`, which returns all at once.
 
-    Each row has its seed, so its completion does not depend on which rows share the call, but for rounding.
-    ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are those that ``model`` was loaded to give:
-    at temperature 1 (raw_logprobs), or of what was sampled from (processed_logprobs).
-    Raises RunError when vLLM breaks a completion off.
+    Each row has its seed, so its completion does not depend on the other rows, up to rounding. ``max_rows`` has no
+    effect, since vLLM schedules rows. The log-probs are those of ``model``'s mode: at temperature 1 (raw_logprobs), or
+    of the sampling distribution (processed_logprobs). Raises RunError when vLLM aborts a completion.
     """
     check_rows(prompts, keys)
     if not prompts:

@@ -15,11 +15,11 @@ from rlvr_cli.models.sampling.memory import (
     PREFILL_TOKENS,
     RowMemory,
     SamplingMemoryError,
+    activation_bytes,
+    explain_out_of_memory,
     kv_bytes,
     out_of_memory,
-    told_with_rows,
     usable,
-    wide_bytes,
 )
 from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
 from rlvr_cli.planning.memory import planned_row_memory as planned_memory
@@ -27,7 +27,7 @@ from tests.models.tiny import make
 
 GIB = 2**30
 # Qwen2.5-7B in bfloat16.
-SEVEN = RowMemory(kv_bytes(28, 4, 128, 2), wide_bytes(3584, 18944, 28, 4, 128, 2), vocabulary=152064)
+SEVEN = RowMemory(kv_bytes(28, 4, 128, 2), activation_bytes(3584, 18944, 28, 4, 128, 2), vocabulary=152064)
 
 
 def test_256_rows_of_4096_tokens_of_a_7b_model_do_not_fit_on_a_gpu_that_holds_its_training() -> None:
@@ -82,11 +82,11 @@ def test_the_plan_knows_the_model_as_the_sampler_does(name: str, monkeypatch: py
 )
 def test_a_want_of_memory_says_how_many_rows_and_what_to_change(error: Exception) -> None:
     assert out_of_memory(error)
-    with pytest.raises(SamplingMemoryError) as told, told_with_rows(64, 4096):
+    with pytest.raises(SamplingMemoryError) as told, explain_out_of_memory(64, 4096):
         raise error
     text = str(told.value)
     assert text.startswith("out of memory while sampling 64 completions of up to 4096 tokens at once (")
     assert "rollout.batch=32" in text and "eval.batch=32" in text and "\n" not in text
-    with pytest.raises(SamplingMemoryError) as told, told_with_rows(1, 4096):
+    with pytest.raises(SamplingMemoryError) as told, explain_out_of_memory(1, 4096):
         raise error
     assert "1 completion of" in str(told.value) and "batch" not in str(told.value)
