@@ -34,6 +34,7 @@ from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.ranks import CONFIG, ORDER, RankFailure, first_cause, read_failures, read_report
 from rlvr_cli.launch.stopping import SIGNALS, RunEnd, announce, leave_terminal, listen, say, writing
 from rlvr_cli.models.libraries import remote_code_allowed
+from rlvr_cli.models.sampling.vllm import check_vllm
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.runs.folder import RunDir, check_free, now
 
@@ -82,6 +83,8 @@ def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
 
 def _launch(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
     check_deepspeed(config)
+    if config.rollout.engine.startswith("vllm"):
+        check_vllm(f"rollout.engine={config.rollout.engine}")
     node, warnings = plan_node(config.launch)
     devices = f"{node.gpus} visible GPU{'' if node.gpus == 1 else 's'}" if node.gpus else "the CPU"
     processes = "1 process" if node.local == 1 else f"{node.local} processes"

