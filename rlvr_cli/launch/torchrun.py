@@ -33,8 +33,7 @@ from rlvr_cli.launch.command import FOLDER, Node, environment, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.ranks import CONFIG, ORDER, RankFailure, first_cause, read_failures, read_report
 from rlvr_cli.launch.stopping import SIGNALS, RunEnd, announce, leave_terminal, listen, say, writing
-from rlvr_cli.models.libraries import remote_code_allowed
-from rlvr_cli.models.sampling.vllm import check_vllm
+from rlvr_cli.models.libraries import check_vllm, remote_code_allowed
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.runs.folder import RunDir, check_free, now
 

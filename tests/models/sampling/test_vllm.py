@@ -18,8 +18,8 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.sampling import VllmSampler
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.models import libraries
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.models.sampling import vllm as vllm_module
 from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm, model_folder
 from rlvr_cli.models.tokenizer import load_facts
 from rlvr_cli.tasks.kk import KnightsAndKnaves
@@ -56,7 +56,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module.SamplingParams = VllmSamplingParams  # type: ignore[attr-defined]
     module.LLM = lambda **arguments: FakeLLM(arguments=arguments)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
-    monkeypatch.setattr(vllm_module, "find_spec", lambda name: object())
+    monkeypatch.setattr(libraries, "find_spec", lambda name: object())
     return module
 
 
@@ -96,10 +96,10 @@ def test_the_length_limit_and_broken_completions(vllm: ModuleType) -> None:
 def test_without_the_package_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
 
-    monkeypatch.setattr(vllm_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"not installed.*pip install 'rlvr\[vllm\]'"):
         load_vllm(tmp_path, dtype="auto")
-    monkeypatch.setattr(vllm_module, "find_spec", lambda name: object())
+    monkeypatch.setattr(libraries, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
     platforms = ModuleType("vllm.platforms")
     platforms.current_platform = SimpleNamespace(is_cpu=lambda: False)  # type: ignore[attr-defined]
