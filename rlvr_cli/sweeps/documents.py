@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
@@ -17,12 +17,12 @@ from rlvr_cli.sweeps.driver import WorkerOptions
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, SweepDir
 from rlvr_cli.sweeps.prepare import check_optuna, prepare_sweep, same_gradient_arms
-from rlvr_cli.sweeps.progress import COLUMNS, TrialProgress, state_counts, trials_progress
+from rlvr_cli.sweeps.progress import COLUMNS, state_counts, trials_progress
 from rlvr_cli.sweeps.ranking import confirmation, rank
 from rlvr_cli.sweeps.rows import reported_tables
 from rlvr_cli.sweeps.search_space import axis_name, labels
 from rlvr_cli.sweeps.slurm import dry_run as slurm_scripts
-from rlvr_cli.sweeps.slurm_queue import TrialJob, trial_jobs, visible_jobs, with_jobs
+from rlvr_cli.sweeps.slurm_queue import trial_jobs, with_jobs
 
 # The maximum number of cluster jobs in a message.
 SHOWN_JOBS = 6
@@ -52,15 +52,19 @@ def status_document(folder: SweepDir) -> ResultDocument:
         if status.state in ("failed", "pruned"):
             lines.append(f"{status.entry.name} {status.state}: {status.reason}{output}")
     lines += [f"no longer named by the sweep file: {', '.join(dropped)}"] if dropped else []
-    data = {
+    data: dict[str, Any] = {
         "sweep": plan.name,
         "folder": str(folder.path),
         "running": running,
-        "trials": _trials_json(progress, jobs),
+        "trials": [
+            {**trial.as_json(), "job": job.id if job else None, "job_state": job.state if job else None}
+            for trial in progress
+            for job in [jobs.get(trial.status.entry.name)]
+        ],
         "queue_unknown": unknown,
         "no_longer_named": dropped,
     }
-    tables = [_trials_table(progress)]
+    tables = [Table("", COLUMNS, [trial.cells() for trial in progress])]
     if (search := plan.search) is not None:
         ended_text = f"; ended: {search.ended}" if search.ended else ""
         lines.append(f"search: {search.configurations} configurations{ended_text}")
@@ -77,21 +81,19 @@ def submitted_document(
     folder: SweepDir, submitted: Sequence[Mapping[str, str]], notes: Sequence[str] = ()
 ) -> ResultDocument:
     """Show the submitted arrays (each a mapping from trial names to job ids) and the state of all trials."""
-    queued = visible_jobs(folder)
-    progress = with_jobs(trials_progress(folder, folder.read_plan()), queued)
-    lines = [f"{folder.path}: {state_counts(progress)}", *notes, *folder.read_plan().notes()]
+    status = status_document(folder)
+    lines = [*notes, *folder.read_plan().notes()]
     arrays = [{"job": next(iter(jobs.values())).partition("_")[0], "trials": list(jobs)} for jobs in submitted]
     for array in arrays:
         number = len(array["trials"])
         lines.append(f"submitted {number} trial{'s as the array' if number > 1 else ' as job'} {array['job']}")
     if not arrays:
         lines.append("nothing was submitted: every waiting trial is in the queue already")
-    if any(trial.status.state == "failed" for trial in progress):
+    if any(trial["state"] == "failed" for trial in status.rows):
         lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
     lines.append(f"see their state: rlvr sweep status {folder.path}; stop them: rlvr sweep stop {folder.path}")
-    trials = _trials_json(progress, queued)
-    data = {"folder": str(folder.path), "jobs": arrays, "trials": trials, "notes": list(notes)}
-    return ResultDocument(tables=[_trials_table(progress)], data=data, after=lines, rows=trials)
+    data = {**status.data, "jobs": arrays, "notes": list(notes)}
+    return replace(status, data=data, after=[*status.after, *lines])
 
 
 def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: Speed | None) -> ResultDocument:
@@ -186,19 +188,6 @@ def search_document(sweep: Sweep) -> ResultDocument:
     }
     table = Table("", ("axis", "searched", "values"), [tuple(axis.values()) for axis in axes])
     return ResultDocument(tables=[table], data=data, after=[*lines, *prepared.notes], rows=axes)
-
-
-def _trials_table(progress: Sequence[TrialProgress]) -> Table:
-    return Table("", COLUMNS, [trial.cells() for trial in progress])
-
-
-def _trials_json(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[dict[str, Any]]:
-    """Return the trials as JSON, each with its job's id and state; None if Slurm has no job for it."""
-    pairs = [(trial, jobs.get(trial.status.entry.name)) for trial in progress]
-    return [
-        {**trial.as_json(), "job": job.id if job else None, "job_state": str(job.state) if job else None}
-        for trial, job in pairs
-    ]
 
 
 def _reported_table(printed: Mapping[str, Any]) -> Table:

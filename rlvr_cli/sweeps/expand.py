@@ -30,7 +30,6 @@ from rlvr_cli.sweeps.rows import (
     match_rows,
     reported_problems,
     row_names,
-    set_overrides,
     with_seeds,
 )
 from rlvr_cli.sweeps.search_space import Space, search_space
@@ -95,7 +94,7 @@ class Sweep:
 
 def folder_of(file: SweepFile) -> Path:
     """Return the folder of a sweep, without importing user files. Raises UserError."""
-    return Path(load_config(file.base, overrides=set_overrides(file)).run.dir) / file.name
+    return Path(load_config(file.base, overrides=[text for _, text in located_set(file)]).run.dir) / file.name
 
 
 def expand(
@@ -154,7 +153,7 @@ def expand(
     flags = tuple(f"--{name}={value}" for name, value in (("only", only), ("seeds", seeds)) if value is not None)
     runs = () if space is not None else tuple(trials)
     sweep = Sweep(file, runs, arguments, tuple(overrides), objective, space, tuple(trials), flags=flags)
-    problems += _budget_problems(file, trials) if space is None else _search_problems(sweep)
+    problems += [*_budget_problems(sweep), *(_search_problems(sweep) if space is not None else [])]
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return sweep
@@ -172,7 +171,7 @@ def make_trial(
 
     Args:
         common: labels and texts of the overrides that all trials have.
-        shorts: the keys in its name. taken: names of other trials.
+        shorts: the keys in its name, abbreviated. taken: names of other trials. row: its name without the seed.
     """
     method: str | None = None
     overrides = [text for _, text in common]
@@ -226,13 +225,6 @@ def _search_problems(sweep: Sweep) -> list[SpecProblem]:
     if spec.search.pruning is not None and spec.objective is not None:
         lines = pruning_problems(spec.objective.metric, configs)
         problems += [(file.location("search", "pruning"), line) for line in lines]
-    if spec.budget is not None and sweep.corners and spec.budget < sweep.bound:
-        number = len(sweep.space.seeds)
-        message = (
-            f"budget: one configuration takes up to {sweep.bound:,} rollouts ({number} seed{'s' * (number > 1)}), and "
-            f"{spec.budget:,} are allowed"
-        )
-        problems.append((file.location("budget"), message))
     return problems
 
 
@@ -285,14 +277,15 @@ def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]
     ]
 
 
-def _budget_problems(file: SweepFile, trials: Sequence[Trial]) -> list[SpecProblem]:
-    wanted, budget = sum(trial.config.train.rollouts for trial in trials), file.spec.budget
-    if budget is None or wanted <= budget:
+def _budget_problems(sweep: Sweep) -> list[SpecProblem]:
+    file, budget, trials = sweep.file, sweep.file.spec.budget, sweep.corners
+    if budget is None or not trials:
         return []
-    return [
-        (
-            file.location("budget"),
-            f"budget: the {len(trials)} trials take {wanted:,} rollouts together, and {budget:,} are allowed; leave "
-            "out values or seeds, lower train.rollouts, or raise the budget",
-        )
-    ]
+    wanted, what = sum(trial.config.train.rollouts for trial in trials), f"the {len(trials)} trials take"
+    if sweep.space is not None:
+        wanted, what = sweep.bound, "all seeds of one configuration take up to"
+    message = (
+        f"budget: {what} {wanted:,} rollouts together, and {budget:,} are allowed; leave out values or seeds, lower "
+        "train.rollouts, or raise the budget"
+    )
+    return [(file.location("budget"), message)] if wanted > budget else []

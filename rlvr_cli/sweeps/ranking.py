@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,29 +146,26 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
         values, notes = objective.values(done)
     except (UserError, RunError) as error:
         values, notes = {}, tuple(str(error).splitlines())
-    arms = [_arm(folder, objective, group, wanted, values) for group in groups.values()]
+    arms = []
+    for group in groups.values():
+        entry, paths = group[0].entry, [folder.run_dir(status.entry).path for status in group]
+        of_seeds = tuple(values[path] for path in paths if path in values)
+        arms.append(
+            RankedArm(
+                name=entry.name.removesuffix(f"-s{entry.seed}"),
+                varies={key: value for key, value in entry.varies.items() if key != SEED},
+                run=folder.run_dir(entry),
+                statuses=tuple(group),
+                values=of_seeds,
+                wanted=max(wanted, len(group)),
+                estimate=mean_interval(of_seeds, bounds(objective.metric)) if of_seeds else None,
+            )
+        )
     sign = -1 if objective.maximize else 1
-
-    def sort_key(arm: RankedArm) -> tuple[bool, bool, float]:
-        return not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0
-
-    return Ranking(objective, tuple(sorted(arms, key=sort_key)), notes)
-
-
-def _arm(
-    folder: SweepDir,
-    objective: Objective,
-    group: Sequence[TrialStatus],
-    wanted: int,
-    values_by_run: Mapping[Path, float],
-) -> RankedArm:
-    entry = group[0].entry
-    paths = [folder.run_dir(status.entry).path for status in group]
-    values = tuple(values_by_run[path] for path in paths if path in values_by_run)
-    varies = {key: value for key, value in entry.varies.items() if key != SEED}
-    name = entry.name.removesuffix(f"-s{entry.seed}")
-    estimate = mean_interval(values, bounds(objective.metric)) if values else None
-    return RankedArm(name, varies, folder.run_dir(entry), tuple(group), values, max(wanted, len(group)), estimate)
+    arms.sort(
+        key=lambda arm: (not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0)
+    )
+    return Ranking(objective, tuple(arms), notes)
 
 
 def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:

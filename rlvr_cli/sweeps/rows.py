@@ -96,14 +96,9 @@ def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, Sweep
     return rows
 
 
-def set_overrides(file: SweepFile) -> list[str]:
-    """Return the key `set` as overrides."""
-    return [override_text(key, value) for key, value in file.spec.set.items()]
-
-
 def located_set(file: SweepFile) -> list[tuple[str, str]]:
-    """Return :func:`set_overrides`, each with its line."""
-    return list(zip((file.location("set", key) for key in file.spec.set), set_overrides(file), strict=True))
+    """Return the key `set` as overrides, each after its line."""
+    return [(file.location("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
 
 
 def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:

@@ -246,7 +246,7 @@ class Search:
         shorts = short_keys(self.space.keys)
         trials: list[Trial] = []
         for seed in self.space.seeds:
-            taken = {entry.name for entry in (*plan.trials, *trials)}
+            taken = {*(entry.name for entry in plan.trials), *(trial.name for trial in trials)}
             trials.append(make_trial(base, self.common, (*points, seed), shorts, taken))
         return trials
 

@@ -146,7 +146,7 @@ def test_exit_code_0_of_an_unfinished_training_is_a_failure(
     before = signal.getsignal(signal.SIGTERM)
     try:
         if task:
-            assert [run_trial(sweep, name, []) for name in manifest] == [1, 0]
+            assert [run_trial(sweep, name, [])[0] for name in manifest] == [1, 0]
         else:
             for entry in plan.trials:
                 SweepWorker(sweep, 0, []).run_trial(entry)
