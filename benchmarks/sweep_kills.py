@@ -28,7 +28,6 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.sweeps.driver import WORKER
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.prepare import cost_of
 from rlvr_cli.sweeps.spec import read_sweep
 
 METHODS = ("grpo", "dapo", "lopti", "reinforce-pp")
@@ -119,7 +118,7 @@ def disturbed(file: Path, sweep: Path, *, kills: int, count: int, rng: random.Ra
     Returns the kills of workers and of drivers that were made.
     """
     made = drivers = 0
-    steps = sum(cost_of(trial.config).steps for trial in expand(read_sweep(file)).trials)
+    steps = sum(trial.config.batch.steps_total for trial in expand(read_sweep(file)).trials)
     moments = sorted(rng.sample(range(1, steps - count), kills + 1))
     driver = start(file, "--workers", str(count))
     while driver.poll() is None:

@@ -15,7 +15,8 @@ from rlvr_cli.core.errors import RunError, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_cli.sweeps.driver import SweepEnd, WorkerOptions
+    from rlvr_cli.sweeps.driver import WorkerOptions
+    from rlvr_cli.sweeps.folder import SweepDir
 
 
 # How long `stop` waits for the trials to save.
@@ -95,20 +96,20 @@ def run_command(
         return
     if speed is not None:
         raise UserError("--speed is for --dry-run; give both, or neither.")
+    from rlvr_cli.sweeps.folder import SweepDir
     from rlvr_cli.sweeps.prepare import check_arms
 
     check_arms(sweep)
     if submit is not None:
         from rlvr_cli.sweeps import slurm
         from rlvr_cli.sweeps.documents import submitted_document
-        from rlvr_cli.sweeps.folder import SweepDir
 
         show(form, submitted_document(SweepDir(sweep.folder), *slurm.submit_sweep(sweep, options)))
         return
     from rlvr_cli.sweeps.driver import run_sweep
 
     console = _console(form)
-    _finish(run_sweep(sweep, options, console=console), console, form)
+    _finish(SweepDir(sweep.folder), run_sweep(sweep, options, console=console), console, form)
 
 
 @app.command()
@@ -161,7 +162,7 @@ def retry(
         list[str] | None,
         typer.Argument(
             metavar="[TRIAL]...",
-            help="Failed trials, or trials that a search gave up. Default: all failed ones.",
+            help="Failed trials. Default: all.",
             show_default=False,
         ),
     ] = None,
@@ -170,7 +171,7 @@ def retry(
     trust_remote_code: TrustRemoteCode = False,
     form: ListFormat = "table",
 ) -> None:
-    """Try failed trials again, from their last checkpoints, or finish pruned ones, and continue the sweep.
+    """Try failed trials again, from their last checkpoints, and continue the sweep.
 
     With --submit, these trials alone.
     """
@@ -186,7 +187,7 @@ def retry(
         show(form, submitted_document(folder, slurm.submit_retry(folder, trials or [], options)))
         return
     console = _console(form)
-    _finish(retry_trials(folder, trials or [], options, console=console), console, form)
+    _finish(folder, retry_trials(folder, trials or [], options, console=console), console, form)
 
 
 def _console(form: str) -> Console:
@@ -203,23 +204,23 @@ def _worker_options(workers: int | None, trust_remote_code: bool, submit: str | 
     return WorkerOptions(workers, ("--trust-remote-code",) if trust_remote_code else ())
 
 
-def _finish(ended: SweepEnd, console: Console, form: str) -> None:
-    """Show how the sweep ended and what to do next, and exit with its code."""
+def _finish(folder: SweepDir, code: int, console: Console, form: str) -> None:
+    """Show how the sweep ended and what to do next, and exit with ``code``."""
     from rlvr_cli.launch.stopping import say
     from rlvr_cli.runs.trials import command_to_evaluate
-    from rlvr_cli.sweeps.documents import outcome_document
+    from rlvr_cli.sweeps.documents import status_document
 
-    folder = ended.folder
-    document = outcome_document(folder, ended.progress)
+    document = status_document(folder)
     show(form, document)
     for line in document.after if form != "table" else []:
         say(console, line)
-    if ended.exit_code > 1:
-        say(console, f"saved; continue with: {folder.read_plan().command}")
-    elif any(trial.status.state == "failed" for trial in ended.progress):
+    plan = folder.read_plan()
+    if code > 1:
+        say(console, f"saved; continue with: {plan.command}")
+    elif code == 1:
         say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
-    elif folder.read_plan().eval is not None:
+    elif plan.eval is not None:
         say(console, f"next: rlvr report {folder.path}")
-    elif folder.read_plan().notes():
-        say(console, f"next: evaluate all trials: {command_to_evaluate(vars(folder.read_plan()))}")
-    raise typer.Exit(ended.exit_code)
+    elif plan.notes():
+        say(console, f"next: evaluate all trials: {command_to_evaluate(vars(plan))}")
+    raise typer.Exit(code)

@@ -285,20 +285,6 @@ def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any],
         yield section, key, name
 
 
-def schema_of_files(files: Iterable[Path], methods: Iterable[str] = (), *, import_files: bool = True) -> Schema:
-    """Return the schema with the keys of the user files that configuration files and methods name.
-
-    `load` reports other problems. Raises UserError for a file without a task or method.
-    """
-    imports = Imports(allowed=import_files)
-    for file in files:
-        for _ in _file_layers(file, [], imports):
-            pass
-    for method in methods:
-        imports.layer(Layer("", {"method": method}))
-    return imports.schema
-
-
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
     for section, name in options.items():
         if name is not None:

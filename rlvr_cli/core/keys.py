@@ -169,8 +169,7 @@ class Schema:
         """Return the most likely key for the unknown `path`.
 
         In this order: the same name deeper in the section, a similar name in the section, another program's name (first
-            if
-        no section is named), the same name anywhere, and the nearest dotted name. `kl_beta` matches `kl.beta`.
+        if no section is named), the same name anywhere, and the nearest dotted name. `kl_beta` matches `kl.beta`.
 
         Args:
             own: the section's chosen variant, whose keys are preferred.

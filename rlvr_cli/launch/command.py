@@ -69,11 +69,8 @@ def check_alone(launch: LaunchConfig) -> None:
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     """Return the processes of this node, and warnings.
 
-        NNODES and NODE_RANK are the number of nodes and the index of this one; MASTER_ADDR and MASTER_PORT the address
-        of rank
-    0.
-
-        Raises UserError with every problem.
+    NNODES and NODE_RANK are the number of nodes and the index of this one; MASTER_ADDR and MASTER_PORT the address of
+    rank 0. Raises UserError with every problem.
     """
     problems: list[str] = []
     if sys.platform != "linux":

@@ -11,13 +11,11 @@ from itertools import product
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import schema_of_files
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.config.user_files import Imports, absolute_method, names_a_file, with_files
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
-from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer, Merged, override_text, parse_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import yaml_text
@@ -54,9 +52,9 @@ class Interval:
         return round(suggested) if self.whole else min(max(float(f"{suggested:.6g}"), self.low), self.high)
 
 
-def read_interval(written: Mapping[Any, Any]) -> Interval | None:
+def read_interval(written: Any) -> Interval | None:
     """Return the interval of `{range: [low, high]}` or `{log_range: [low, high]}`; None for anything else."""
-    if len(written) != 1 or not written.keys() <= {"range", "log_range"}:
+    if not isinstance(written, dict) or len(written) != 1 or not written.keys() <= {"range", "log_range"}:
         return None
     ((kind, ends),) = written.items()
     if not isinstance(ends, list) or len(ends) != 2 or not all(type(end) in (int, float) for end in ends):
@@ -108,11 +106,7 @@ class Exclusion:
     def matches(self, points: Sequence[AxisPoint]) -> bool:
         if isinstance(self.rule, str):
             return fnmatchcase("-".join(split_names(points)[0]), self.rule)
-        return self.matches_values(values_of(points))
-
-    def matches_values(self, values: Mapping[str, Any]) -> bool:
-        """Return whether ``values`` match the rule on every key of the rule."""
-        assert not isinstance(self.rule, str)
+        values = values_of(points)
         return all(
             key in values
             and any(
@@ -136,27 +130,6 @@ def full_key(key: str) -> str:
     """Expand a shorthand key: `method` -> `method.name`; `optimizer.lr` is unchanged."""
     plain = KEYS.plain_key(tuple(key.split(".")))
     return f"{key}.{plain}" if plain else key
-
-
-def key_problem(key: str, schema: Schema = KEYS) -> str | None:
-    """Return why ``key`` cannot be set; None if it can.
-
-    Args:
-        schema: includes the keys of user files, if any.
-    """
-    path = tuple(key.split("."))
-    try:
-        parse_override(KEYS, f"{key}=0")
-    except ValueError as error:
-        return str(error)
-    if schema.is_known(path):
-        if not schema.variants(path) or schema.plain_key(path):
-            return None
-        names = ", ".join(f"{key}.{name}" for variant in schema.variants(path) for name in variant.model_fields)
-        return f"{key}: is a section, not a key. Its keys: {names}"
-    guess = schema.suggest(path)
-    hint = f" Did you mean `{guess}`?" if guess else " `rlvr config keys` lists every key."
-    return f"{key}: no such key.{hint}"
 
 
 def read_axes(file: SweepFile, *, import_files: bool = True) -> SweepAxes:
@@ -215,30 +188,35 @@ class _AxisReader:
         self.problems: list[SpecProblem] = []
 
     def axes(self) -> list[Axis]:
-        spec, file = self.file.spec, self.file
-        axes: list[Axis] = []
-        if spec.methods is not None:
-            axes.append(self._value_axis("methods", METHOD, spec.methods))
-        if "list" in spec.model_fields_set:
-            axes += self._list_axes()
-        if spec.zip:
-            axes += self._zip_axis()
-        axes += [axis for key, written in spec.grid.items() if (axis := self._grid_axis(key, written)) is not None]
-        if spec.seeds is not None:
-            axes.append(
-                self._value_axis("seeds", SEED, range(spec.seeds) if isinstance(spec.seeds, int) else spec.seeds)
-            )
+        axes = list(self._written_axes())
         if self.import_files:
             axes = [replace(axis, points=tuple(map(self._resolve_method, axis.points))) for axis in axes]
-        self._check_keys(axes)
+        self._check_setters(axes)
         if not axes and not self.problems:
             message = "nothing varies: give at least one of methods, seeds, grid, zip and list"
-            self.problems.append((str(file.path), message))
+            self.problems.append((str(self.file.path), message))
         for axis in axes:
             if not axis.points:
                 keys = ", ".join(axis.keys) or "list"
                 self.problems.append((axis.location, f"{keys}: has no values, so there are no trials"))
         return axes
+
+    def _written_axes(self) -> Iterator[Axis]:
+        spec = self.file.spec
+        if spec.methods is not None:
+            yield self._value_axis(METHOD, spec.methods, "methods")
+        if "list" in spec.model_fields_set:
+            yield from self._list_axes()
+        if spec.zip:
+            yield from self._zip_axis()
+        for key, written in spec.grid.items():
+            if isinstance(written, list):
+                yield self._value_axis(full_key(key), written, "grid", key)
+            else:
+                yield from self._range_axis(key, written)
+        if spec.seeds is not None:
+            seeds = range(spec.seeds) if isinstance(spec.seeds, int) else spec.seeds
+            yield self._value_axis(SEED, seeds, "seeds")
 
     def exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
         """Return the valid items of `exclude`."""
@@ -257,41 +235,28 @@ class _AxisReader:
             self.problems += [
                 (location, f"exclude: {key} is not an axis.{did_you_mean(key, keys)} Axes: {names}") for key in unknown
             ]
-            if not item:
-                self.problems.append((location, "exclude: an empty item would exclude every trial"))
-            if item and not unknown:
+            if not unknown:
                 exclusions.append(Exclusion(location, rule, yaml_text(item)))
         return exclusions
 
-    def _value_axis(self, name: str, key: str, values: Sequence[Any]) -> Axis:
-        points = tuple(AxisPoint({key: value}, self.file.location(name, row)) for row, value in enumerate(values))
-        return Axis((key,), points, self.file.location(name))
+    def _value_axis(self, key: str, values: Sequence[Any], *path: str) -> Axis:
+        points = tuple(AxisPoint({key: value}, self.file.location(*path, row)) for row, value in enumerate(values))
+        return Axis((key,), points, self.file.location(*path))
 
-    def _grid_axis(self, key: str, written: Any) -> Axis | None:
+    def _range_axis(self, key: str, written: Any) -> Iterator[Axis]:
         location = self.file.location("grid", key)
-        if isinstance(written, list):
-            points = (
-                AxisPoint({full_key(key): each}, self.file.location("grid", key, i)) for i, each in enumerate(written)
-            )
-            return Axis((full_key(key),), tuple(points), location)
-        ranges = "{range: [1, 4]} or {log_range: [1e-6, 1e-4]}, from a lower to a higher number"
-        if self.file.spec.search is None:
-            ranges += " (for a `search` alone)"
-        elif isinstance(written, dict) and (interval := read_interval(written)) is not None:
+        interval = read_interval(written) if self.file.spec.search is not None else None
+        if interval is not None:
             ends = tuple(AxisPoint({full_key(key): end}, location) for end in (interval.low, interval.high))
-            return Axis((full_key(key),), ends, location, interval)
+            yield Axis((full_key(key),), ends, location, interval)
+            return
+        ranges = "{range: [1, 4]} or {log_range: [1e-6, 1e-4]}, from a lower to a higher number"
+        ranges += " (for a `search` alone)" if self.file.spec.search is None else ""
         message = f"{key}: must be a list of values, or a range as {ranges}; got {yaml_text(written)}"
         self.problems.append((location, message))
-        return None
 
     def _zip_axis(self) -> Iterator[Axis]:
         lists, location = self.file.spec.zip, self.file.location("zip")
-        wrong = {key: written for key, written in lists.items() if not isinstance(written, list)}
-        for key, written in wrong.items():
-            message = f"{key}: must be a list of values; got {yaml_text(written)}"
-            self.problems.append((self.file.location("zip", key), message))
-        if wrong:
-            return
         if len({len(values) for values in lists.values()}) > 1:
             lengths = ", ".join(f"{key} has {len(values)}" for key, values in lists.items())
             self.problems.append((location, f"zip: its lists must have one length; {lengths}"))
@@ -372,27 +337,26 @@ class _AxisReader:
             return replace(point, values={**point.values, METHOD: "grpo"})
         return replace(point, values={**point.values, METHOD: name}, option=option)
 
-    def _check_keys(self, axes: Sequence[Axis]) -> None:
-        """Report keys that do not exist or are set twice, and two method files with the same name."""
+    def _check_setters(self, axes: Sequence[Axis]) -> None:
+        """Report keys that are set twice or by the sweep, and two method files with the same name."""
         options: dict[str, str] = {}
         for point in (point for axis in axes for point in axis.points if point.option is not None):
             if options.setdefault(name := point.values[METHOD], str(point.option)) != point.option:
                 message = f"{options[name]} and {point.option} are both called {name}; give one of them another name"
                 self.problems.append((point.location, message))
-        schema = schema_of_files(self.file.base, options.values(), import_files=self.import_files)
         setters: dict[str, str] = {}
         for key in self.file.spec.set:
-            location, wrong = self.file.location("set", key), key_problem(key, schema)
-            if wrong is None and key == "run.name":
-                wrong = f"run.name: {SET_BY_THE_SWEEP[key]}"
-            self.problems += [(location, f"set: {wrong}")] if wrong else []
+            location = self.file.location("set", key)
+            if key == "run.name":
+                self.problems.append((location, f"set: run.name: {SET_BY_THE_SWEEP[key]}"))
             setters[full_key(key)] = f"`set` ({location})"
         for axis in axes:
             for key in axis.keys:
-                wrong = f"{key}: {SET_BY_THE_SWEEP[key]}" if key in SET_BY_THE_SWEEP else key_problem(key, schema)
-                if wrong is None and key in setters:
+                if key in SET_BY_THE_SWEEP:
+                    self.problems.append((axis.location, f"{key}: {SET_BY_THE_SWEEP[key]}"))
+                elif key in setters:
                     wrong = f"{key} is set by {setters[key]} already; one of them would have no effect"
-                self.problems += [(axis.location, wrong)] if wrong else []
+                    self.problems.append((axis.location, wrong))
                 setters.setdefault(key, f"another axis ({axis.location})")
 
 

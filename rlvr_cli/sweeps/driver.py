@@ -1,4 +1,4 @@
-"""Run a sweep: start and restart workers, show all trials, save them on a stop signal."""
+"""Run a sweep: a worker process for each trial, a live table, and a save of all trials on a stop signal."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from rich.console import Console
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import check_no_link
 from rlvr_cli.core.processes import end_with_parent
-from rlvr_cli.core.text import count, some
+from rlvr_cli.core.text import count
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write_sweep
+from rlvr_cli.sweeps.progress import SweepScreen, TrialProgress, read_progress
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
-from rlvr_cli.sweeps.screen import ProgressReader, SweepScreen, TrialProgress, file_stamp
 from rlvr_cli.sweeps.slots import Slot, allocate_slots
 
 WORKER = "rlvr_cli.sweeps.worker"
-# Poll interval, in seconds.
+# Seconds between two looks at the workers and their trials.
 TICK = 0.5
-# Seconds between reads of all trials: a lease that another machine released changes no file.
-READ_ALL_SECONDS = 30.0
-# The maximum number of trials in a message.
-SHOWN = 6
+# Seconds between two looks at the trials that other processes hold, whose end nothing announces.
+TICK_ELSEWHERE = 30.0
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,11 @@ class WorkerOptions:
     flags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class SweepEnd:
-    """The end of a sweep; exit code 0: all done, 1: some failed, 128 + signal: stopped."""
+def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> int:
+    """Run or continue ``sweep``; return 0 if all is done, 1 if trials failed, 128 + signal if it was stopped.
 
-    folder: SweepDir
-    progress: list[TrialProgress]
-    exit_code: int
-
-
-def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> SweepEnd:
-    """Run or continue ``sweep``. Raises UserError before any trial starts, RunError if a worker fails."""
+    Raises UserError before any trial starts, RunError if a worker fails.
+    """
     folder = SweepDir(sweep.folder)
     if sweep.space is not None:
         check_optuna()
@@ -70,11 +62,8 @@ def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> Swee
         return _Driver(folder, prepared.plan, worker_slots, options.flags, console).drive()
 
 
-def retry_trials(folder: SweepDir, names: Sequence[str], options: WorkerOptions, *, console: Console) -> SweepEnd:
-    """Retry the failed trials in ``names`` (default: all), and finish the pruned ones in ``names``.
-
-    Raises UserError for any other trial, and as :func:`run_sweep`.
-    """
+def retry_trials(folder: SweepDir, names: Sequence[str], options: WorkerOptions, *, console: Console) -> int:
+    """Retry the failed trials in ``names`` (default: all). Returns and raises as :func:`run_sweep`."""
     plan = folder.read_plan()
     if plan.search is not None:
         check_optuna()
@@ -85,26 +74,28 @@ def retry_trials(folder: SweepDir, names: Sequence[str], options: WorkerOptions,
 
 
 def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list[Entry]:
-    """Reopen the trials of :func:`retry_trials`; the caller holds the sweep's lock. Raises UserError for others."""
-    statuses = folder.statuses(plan)
-    failed = {status.entry.name: status.entry for status in statuses if status.state == "failed"}
-    # Pruned trials are completed only if the user names them.
-    pruned = {status.entry.name: status.entry for status in statuses if status.state == "pruned"}
-    allowed = failed | {name: entry for name, entry in pruned.items() if name in names}
+    """Reopen failed trials; the caller holds the sweep's lock. Raises UserError for trials that have not failed."""
+    failed = {status.entry.name: status.entry for status in folder.statuses(plan) if status.state == "failed"}
     all_names = {entry.name for entry in plan.named}
-    pruned_hint = f" Pruned by the search (name them to finish them): {some(list(pruned), SHOWN)}." if pruned else ""
-    hint = f"Failed: {', '.join(failed) or 'none'}.{pruned_hint}"
     problems = [
-        f"{name}: {'has not failed' if name in all_names else 'no such trial'}. {hint}"
+        f"{name}: {'has not failed' if name in all_names else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
         for name in names
-        if name not in allowed
+        if name not in failed
     ]
-    if problems or not allowed:
-        raise UserError(problems or f"{folder.path}: no trial has failed; there is nothing to retry.{pruned_hint}")
-    chosen = [allowed[name] for name in names or allowed]
+    if problems or not failed:
+        raise UserError(problems or f"{folder.path}: no trial has failed; there is nothing to retry.")
+    chosen = [failed[name] for name in names or failed]
     for entry in chosen:
         folder.record(entry, "retry")
     return chosen
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """The process that runs the trial ``entry``."""
+
+    entry: Entry
+    process: subprocess.Popen[bytes]
 
 
 class _Driver:
@@ -114,84 +105,118 @@ class _Driver:
         self, folder: SweepDir, plan: SweepPlan, slots: Sequence[Slot], flags: Sequence[str], console: Console
     ) -> None:
         self.folder, self.plan, self.slots, self.flags, self.console = folder, plan, slots, flags, console
-        self.workers: dict[int, subprocess.Popen[bytes]] = {}
-        self.reader = ProgressReader(folder)
-        self.plan_stamp: tuple[int, int] | None = None
+        self.workers: dict[int, _Worker] = {}
+        self.progress: dict[str, TrialProgress] = {}
+        self.elsewhere_at = 0.0
+        # Whether the search suggests nothing more until a trial ends.
+        self.exhausted = False
+        self.search = None
+        if plan.search is not None:
+            from rlvr_cli.sweeps.search import Search
 
-    def drive(self) -> SweepEnd:
-        """Run until no trial is open or the sweep is stopped."""
-        terminated, read_all_at = False, 0.0
+            self.search = Search(folder, plan)
+
+    def drive(self) -> int:
+        """Run until no trial is open or the sweep is stopped; return the exit code."""
+        terminated = False
         with StopRequest() as stop, SweepScreen(self.console) as screen:
+            self._look(self.plan.named)
             for line in (self._announcement(), *self.plan.notes()):
                 screen.message(line)
             try:
                 while True:
-                    stopping = stop.signal is not None
-                    reaped = self._reap_workers(screen, stopping=stopping)
-                    self._read_search()
-                    all_again = reaped or time.monotonic() > read_all_at
-                    if all_again:
-                        read_all_at = time.monotonic() + READ_ALL_SECONDS
-                    now = self.reader.read(self.plan, all_again=all_again)
-                    screen.show(now)
-                    if stopping and not terminated:
+                    self._reap_workers(screen, stopping=stop.signal is not None)
+                    if stop.signal is None:
+                        self._start_workers()
+                    elif not terminated:
                         terminated = True
                         self._signal_workers(signal.SIGTERM)
-                    if not stopping:
-                        self._start_workers(now)
-                    if not self.workers and (stopping or not (_unsettled(now) or self._searching())):
+                    self._look([worker.entry for worker in self.workers.values()])
+                    self._look_elsewhere()
+                    screen.show(self._shown())
+                    if not self.workers and (stop.signal is not None or self._is_settled()):
                         break
                     time.sleep(TICK)
             finally:
                 # A trial's process dies with its worker.
                 self._signal_workers(signal.SIGKILL)
-                for process in self.workers.values():
-                    process.wait()
-                self._read_search()
+                for worker in self.workers.values():
+                    worker.process.wait()
                 self.folder.close_attempts(self.plan)
-            now = self.reader.read(self.plan, all_again=True)
-            screen.show(now)
+            self._look(self.plan.named)
+            screen.show(self._shown())
+        now = self._shown()
         ranking = rank(self.folder, self.plan, [trial.status for trial in now])
         if ranking is not None and stop.signal is None:
             write_confirmation(self.folder, self.plan, ranking)
         failed = any(trial.status.state == "failed" for trial in now)
-        return SweepEnd(self.folder, now, stop.exit_code if stop.signal is not None else int(failed))
+        return stop.exit_code if stop.signal is not None else int(failed)
 
-    def _read_search(self) -> None:
-        """Reload the plan if the workers of a search have extended it."""
-        stamp = file_stamp(self.folder.plan_path)
-        if self.plan.search is not None and stamp != self.plan_stamp:
-            self.plan_stamp = stamp
-            self.plan = self.folder.read_plan()
+    def _look(self, entries: Sequence[Entry]) -> None:
+        """Read the state and the latest numbers of ``entries``."""
+        for entry in entries:
+            self.progress[entry.id] = read_progress(self.folder, self.folder.status(self.plan, entry))
 
-    def _searching(self) -> bool:
-        return self.plan.search is not None and self.plan.search.ended is None
+    def _look_elsewhere(self) -> None:
+        """Read the trials that other processes hold, from time to time."""
+        if time.monotonic() > self.elsewhere_at:
+            self.elsewhere_at = time.monotonic() + TICK_ELSEWHERE
+            busy = [trial.status.entry for trial in self._shown() if trial.status.state in ("running", "evaluating")]
+            self._look(busy)
+
+    def _shown(self) -> list[TrialProgress]:
+        return [self.progress[entry.id] for entry in self.plan.named]
+
+    def _is_settled(self) -> bool:
+        return not any(trial.status.state in (*OPEN, "running", "evaluating") for trial in self._shown())
 
     def _announcement(self) -> str:
-        if self.plan.search is not None:
-            so_far = f"{count(len(self.plan.named), 'trial')} so far, " if self.plan.named else ""
-            return f"sweep {self.folder.path}: a search, {so_far}{count(len(self.slots), 'worker')}"
         trials = count(len(self.plan.named), "trial")
+        if self.search is not None:
+            trials = f"a search, {trials} so far" if self.plan.named else "a search"
         return f"sweep {self.folder.path}: {trials}, {count(len(self.slots), 'worker')}"
 
-    def _start_workers(self, now: Sequence[TrialProgress]) -> None:
-        """Start workers in free slots, at most one per unsettled trial."""
-        waiting = any(trial.status.state in OPEN for trial in now)
+    def _start_workers(self) -> None:
+        """Start a worker for an open trial in each free slot, and prune the trials that the search stops."""
+        for worker in self.workers.values():
+            if self.search is not None and self.search.pruned(worker.entry):
+                worker.process.terminate()
         for number, slot in enumerate(self.slots):
-            # A new worker may not have leased its trial yet.
-            needed = waiting and len(_unsettled(now)) > len(self.workers)
-            # A worker must ask for the next trials of a search, or end it.
-            search = self.plan.search
-            needed = needed or (search is not None and self._searching() and (search.asking or not self.workers))
-            if needed and number not in self.workers:
-                self.workers[number] = self._start(number, slot)
+            if number not in self.workers and (entry := self._next_trial()) is not None:
+                self.workers[number] = _Worker(entry, self._start(number, slot, entry))
 
-    def _start(self, number: int, slot: Slot) -> subprocess.Popen[bytes]:
-        cores = json.dumps(slot.cores)
+    def _next_trial(self) -> Entry | None:
+        """Return an open trial without a worker, if need be of a configuration that the search suggests."""
+        running = {worker.entry.id for worker in self.workers.values()}
+        while True:
+            for entry in self.plan.named:
+                if entry.id in running or self.progress[entry.id].status.state not in OPEN or self._prune(entry):
+                    continue
+                return entry
+            if self.search is None or self.exhausted:
+                return None
+            known = len(self.plan.trials)
+            self.plan = self.search.advance(self.plan, running)
+            self._look(self.plan.trials[known:])
+            self.exhausted = len(self.plan.trials) == known
+
+    def _prune(self, entry: Entry) -> bool:
+        """Record that the search stops a trial that has no worker, and return whether it does."""
+        decision = None if self.search is None else self.search.pruned(entry)
+        if decision is None:
+            return False
+        with self.folder.lease(entry) as acquired:
+            if acquired:
+                self.folder.record(entry, "end", outcome="pruned", exit_code=None, **decision)
+        self._look([entry])
+        return True
+
+    def _start(self, number: int, slot: Slot, entry: Entry) -> subprocess.Popen[bytes]:
+        arguments = [str(self.folder.path), entry.name, str(number), json.dumps(slot.cores), *self.flags]
         check_no_link(self._log(number))
         with self._log(number).open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", WORKER, str(self.folder.path), str(number), cores, *self.flags],
+                [sys.executable, "-m", WORKER, *arguments],
                 env={**os.environ, **slot.environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -201,17 +226,16 @@ class _Driver:
                 preexec_fn=partial(end_with_parent, os.getpid()),
             )
 
-    def _reap_workers(self, screen: SweepScreen, *, stopping: bool) -> bool:
-        """Reap finished workers; return whether there were any. Raises RunError if one failed."""
-        before = len(self.workers)
-        for number, process in list(self.workers.items()):
-            code = process.poll()
+    def _reap_workers(self, screen: SweepScreen, *, stopping: bool) -> None:
+        """Reap the workers that have ended. Raises RunError if one failed."""
+        for number, worker in list(self.workers.items()):
+            code = worker.process.poll()
             if code is None:
                 continue
             del self.workers[number]
+            self.exhausted = False
             if code < 0 and not stopping:
-                name = signal.Signals(-code).name
-                screen.message(f"worker {number} was killed by {name}; its trial continues")
+                screen.message(f"worker {number} was killed by {signal.Signals(-code).name}; its trial continues")
             elif code > 0:
                 lines = self._log(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 last = lines[-1] if lines else f"exit code {code}"
@@ -219,16 +243,13 @@ class _Driver:
                     f"worker {number} of {self.folder.path} failed: {last} (its output: {self._log(number)}). The "
                     f"other trials were stopped; continue with: {self.plan.command}"
                 )
-        return len(self.workers) < before
+            if not self._prune(worker.entry):
+                self._look([worker.entry])
 
     def _signal_workers(self, number: signal.Signals) -> None:
-        for process in self.workers.values():
-            if process.poll() is None:
-                process.send_signal(number)
+        for worker in self.workers.values():
+            if worker.process.poll() is None:
+                worker.process.send_signal(number)
 
     def _log(self, number: int) -> Path:
         return self.folder.state_dir / f"worker-{number}.txt"
-
-
-def _unsettled(now: Sequence[TrialProgress]) -> list[TrialProgress]:
-    return [trial for trial in now if trial.status.state in (*OPEN, "running", "evaluating")]

@@ -61,9 +61,7 @@ class SearchState:
         study: the name of its Optuna study (:func:`rlvr_cli.sweeps.prepare.study_name`).
         base: configuration files of every trial.
         bound, seeds: the maximum rollouts of a configuration, and its number of trials.
-        configurations, duplicates, rejected: suggestions that were run, that repeat an earlier one, and that were
-            excluded or invalid.
-        asking: whether the search may suggest more.
+        configurations: the number of suggestions that were run.
         ended: why the search ended; None until all of its trials are settled.
     """
 
@@ -72,9 +70,6 @@ class SearchState:
     bound: int
     seeds: int
     configurations: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-    asking: bool = True
     ended: str | None = None
 
 
@@ -279,7 +274,7 @@ class SweepDir:
         return TrialStatus(entry, state, trained, attempts, len(failed), reason)
 
     def pruned_at(self, entry: Entry) -> int | None:
-        """Return the rollout at which a search first pruned the trial; None if it never did."""
+        """Return the rollout at which a search pruned the trial; None if it did not."""
         rollouts = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
         return next((rollout for rollout in rollouts if isinstance(rollout, int)), None)
 

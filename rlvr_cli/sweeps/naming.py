@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +12,21 @@ from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.user_code import ENDING
-from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods.names import canonical_name
-from rlvr_cli.sweeps.axes import METHOD, SEED
+from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, split_names, values_of
 
 # Keys that do not change a training: its folder, tracking, cluster, checkpoints, and final evaluation.
 NOT_IDENTITY = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
 
 
-def identity_items(config: Config) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys, with their values, that determine the numbers of a training."""
-    for path, value in leaves(config):
-        if not any(path[: len(other)] == other for other in NOT_IDENTITY):
-            yield ".".join(path), value
-
-
 def config_hash(config: Config) -> str:
-    """Hash :func:`identity_items` to 16 hexadecimal digits; explicit defaults do not change it."""
-    text = json.dumps(dict(identity_items(config)), sort_keys=True)
-    return text_digest(text)[:16]
-
-
-def config_differences(before: Config, after: Config) -> list[str]:
-    """Return `optimizer.lr: 0.001 -> 0.003` for each identity key in which two configurations differ."""
-    old, new = dict(identity_items(before)), dict(identity_items(after))
-    return [
-        f"{key}: {_format_value(old, key)} -> {_format_value(new, key)}"
-        for key in dict.fromkeys((*old, *new))
-        if old.get(key, ...) != new.get(key, ...)
-    ]
-
-
-def _format_value(values: dict[str, Any], key: str) -> str:
-    return yaml_text(values[key]) if key in values else "(no such key)"
+    """Hash the keys that determine the numbers of a training to 16 hexadecimal digits."""
+    identity = {
+        ".".join(path): value
+        for path, value in leaves(config)
+        if not any(path[: len(other)] == other for other in NOT_IDENTITY)
+    }
+    return text_digest(json.dumps(identity, sort_keys=True))[:16]
 
 
 LONGEST = 80
@@ -105,18 +87,31 @@ def _sanitize(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "x"
 
 
-def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], fallback: str, names: Sequence[str] = ()) -> str:
-    """Return the name of a trial from the ``values`` that vary: the method first, the seed last.
+def short_varying_keys(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> dict[str, str]:
+    """Abbreviate the keys of ``axes`` that have more than one value among ``points``."""
+    keys = [key for axis in axes for key in axis.keys]
+    values = [values_of(combination) for combination in points]
+    return short_keys([key for key in keys if len({repr(each.get(key)) for each in values}) > 1])
+
+
+def combination_name(points: Sequence[AxisPoint], shorts: Mapping[str, str], method: str) -> str:
+    """Return the name of a trial or row: the names of its named points, then its other values of the keys ``shorts``.
 
     Args:
-        fallback: the method, used if only the seed varies.
-        names: prefixes: the names of named points.
+        method: named if nothing but the seed varies.
     """
+    names, unnamed = split_names(points)
+    values = {key: method if key == METHOD else value for key, value in unnamed.items() if key in shorts}
+    return trial_name(values, shorts, value_text(METHOD, method), names)
+
+
+def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], method: str, names: Sequence[str] = ()) -> str:
+    """Return the name of a trial from the ``values`` that vary: ``names`` first, then the method, the seed last."""
     ordered = sorted(values, key=lambda key: (key != METHOD, key == SEED))
     words = [f"{shorts[key]}{value_text(key, values[key])}" for key in ordered]
     if names or not set(values) - {SEED}:
-        words = [*(names or [fallback]), *words]
-    return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(words)) or fallback
+        words = [*(names or [method]), *words]
+    return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(words)) or method
 
 
 def make_unique(name: str, identity: str, taken: Collection[str]) -> str:

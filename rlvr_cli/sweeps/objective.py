@@ -28,7 +28,6 @@ from rlvr_cli.store.metrics import (
     training_metrics,
 )
 from rlvr_cli.store.values import metric_of, problem_values
-from rlvr_cli.sweeps.axes import key_problem
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.tasks.suites import SUITES, unknown_names
@@ -72,16 +71,14 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     problems: list[SpecProblem] = []
     for key in spec.set:
         location = file.location("eval", "set", key)
-        if problem := key_problem(key):
-            problems.append((location, f"eval.set: {problem}"))
-        elif reason := idle_key(key):
+        if reason := idle_key(key):
             problems.append((location, f"eval.set: {key}: has no effect; {reason}"))
         elif key == "eval.base_url":
             # On the command line of `rlvr eval` it would decide where API keys are sent.
             message = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
             problems.append((location, message))
-        elif (name := key.removeprefix("eval.")) in OPTIONS and getattr(spec, name):
-            problems.append((location, f"eval.set: eval.{name}: is set by `{name}` too; leave one out"))
+        elif (name := key.removeprefix("eval.")) in EvalSpec.model_fields:
+            problems.append((location, f"eval.set: {key}: write it as `{name}` of `eval`, without `set`"))
     unknown = unknown_names(spec.benchmark, "--benchmark")
     problems += [(file.location("eval", "benchmark"), f"eval: {line}") for line in unknown]
     # A benchmark sets its number of samples.
@@ -93,8 +90,6 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     return problems
 
 
-# Keys of `eval:` that are both options of `rlvr eval` and keys of the section `eval`.
-OPTIONS = ("pass_at", "samples", "problems", "split", "benchmark")
 HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
 WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in training, last tenth of the rollouts"}
 
@@ -188,15 +183,13 @@ def read_objective(
 
 def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
     """Return why trials cannot be pruned by the held-out evaluations of their training."""
-    if any(not config.eval.every for config in configs):
-        return ["search.pruning: needs held-out evaluations in training; set eval.every"]
-    problems = [problem for config in configs for problem in _recording_problems(metric, config)]
-    problems += [
-        f"search.pruning: the first held-out evaluation (eval.every={config.eval.every}) is not before the end of the "
-        f"training (train.rollouts={config.train.rollouts}); set a smaller eval.every"
+    problems = [
+        f"search.pruning: needs a held-out evaluation before the end of the training (eval.every={config.eval.every}, "
+        f"train.rollouts={config.train.rollouts}); set eval.every to the rollouts between them"
         for config in configs
-        if config.eval.every >= config.train.rollouts
+        if not 0 < config.eval.every < config.train.rollouts
     ]
+    problems += [problem for config in configs if config.eval.every for problem in _recording_problems(metric, config)]
     return list(dict.fromkeys(problems))
 
 
@@ -237,33 +230,23 @@ def _no_such_metric(problem: str, name: str, names: Sequence[str]) -> str:
 
 
 def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None = None) -> list[str]:
-    """Return which key to set if held-out evaluations, or the ``evaluation`` of finished trials, lack the metric."""
-    section, prefix = config.eval, "eval." if evaluation is None else "eval: "
-    samples, pass_at = section.samples, section.pass_at
+    """Return why held-out evaluations, or the ``evaluation`` of finished trials, do not have the metric."""
+    samples, pass_at, form = config.eval.samples, config.eval.pass_at, at_k(metric)
     if evaluation is not None:
         samples = samples if evaluation.samples is None else evaluation.samples
         pass_at = evaluation.pass_at or pass_at
-    recorded, form = _recorded_metrics(samples, pass_at, greedy=section.greedy), at_k(metric)
+    ks = [k for k in pass_at if k <= samples]
+    names = [ACCURACY, *([GREEDY] if config.eval.greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
+    names += [*(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1)]
     k = None if form is None else samples if form[1] == "n" else int(form[1])
     # For finished trials any k <= samples is computed from the samples.
-    if metric in recorded or (evaluation is not None and k is not None and 0 < k <= samples):
+    if metric in (*names, *sample_metrics()) or (evaluation is not None and k is not None and 0 < k <= samples):
         return []
-    if form is None:
-        wanted = "eval.greedy to true"
-    elif form[0] == "avg" or not k:
-        wanted = f"{prefix}samples{f' to {k}' if k else ''}"
-    elif k <= samples:
-        wanted = f"{prefix}pass_at to a list with {k}, and the objective to {form[0]}@{k}"
-    else:
-        wanted = f"{prefix}pass_at to a list with {k}, and {prefix}samples to at least {k}"
-    names = ", ".join(name for name in recorded if name not in sample_metrics())
-    return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {names}"]
-
-
-def _recorded_metrics(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
-    ks = [k for k in pass_at if k <= samples]
-    names = [ACCURACY, *([GREEDY] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
-    return [*names, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *sample_metrics()]
+    where = "the section eval" if evaluation is None else "`eval`"
+    return [
+        f"objective: {metric} is not recorded; set samples, pass_at or greedy of {where} so that it is. "
+        f"Recorded: {', '.join(names)}"
+    ]
 
 
 def _evaluation_settings(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:

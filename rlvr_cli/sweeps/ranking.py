@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.layers import parse_override
+from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
 from rlvr_cli.methods.equivalence import SameGradient
@@ -67,9 +66,7 @@ class RankedArm:
         return {
             "arm": self.name,
             "varies": self.varies,
-            "value": None if mean is None else mean.value,
-            "low": None if mean is None else mean.low,
-            "high": None if mean is None else mean.high,
+            **{key: None if mean is None else getattr(mean, key) for key in ("value", "low", "high")},
             "seeds": len(self.values),
             "of": self.wanted,
             "state": self.state,
@@ -116,7 +113,19 @@ class Ranking:
             )
         return [*lines, *self.notes]
 
+    def table(self) -> Table:
+        """Return the arms with their means and intervals."""
+        header = ("arm", self.objective.metric, "95% interval over seeds", "seeds", "status")
+        rows = []
+        for arm in self.arms:
+            mean = arm.estimate
+            interval = "-" if mean is None or mean.low is None else f"{mean.low:.3f} to {mean.high:.3f}"
+            value = "-" if mean is None else f"{mean.value:.3f}"
+            rows.append((arm.name, value, interval, f"{len(arm.values)}/{arm.wanted}", arm.state))
+        return Table("", header, rows)
+
     def as_json(self) -> dict[str, Any]:
+        """Return the arms as in `rlvr sweep status --format json`."""
         objective = {"metric": self.objective.metric, "of": self.objective.of, "maximize": self.objective.maximize}
         best = None if self.best is None else self.best.name
         return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
@@ -137,29 +146,26 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
         values, notes = objective.values(done)
     except (UserError, RunError) as error:
         values, notes = {}, tuple(str(error).splitlines())
-    arms = [_arm(folder, objective, group, wanted, values) for group in groups.values()]
+    arms = []
+    for group in groups.values():
+        entry, paths = group[0].entry, [folder.run_dir(status.entry).path for status in group]
+        of_seeds = tuple(values[path] for path in paths if path in values)
+        arms.append(
+            RankedArm(
+                name=entry.name.removesuffix(f"-s{entry.seed}"),
+                varies={key: value for key, value in entry.varies.items() if key != SEED},
+                run=folder.run_dir(entry),
+                statuses=tuple(group),
+                values=of_seeds,
+                wanted=max(wanted, len(group)),
+                estimate=mean_interval(of_seeds, bounds(objective.metric)) if of_seeds else None,
+            )
+        )
     sign = -1 if objective.maximize else 1
-
-    def sort_key(arm: RankedArm) -> tuple[bool, bool, float]:
-        return not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0
-
-    return Ranking(objective, tuple(sorted(arms, key=sort_key)), notes)
-
-
-def _arm(
-    folder: SweepDir,
-    objective: Objective,
-    group: Sequence[TrialStatus],
-    wanted: int,
-    values_by_run: Mapping[Path, float],
-) -> RankedArm:
-    entry = group[0].entry
-    paths = [folder.run_dir(status.entry).path for status in group]
-    values = tuple(values_by_run[path] for path in paths if path in values_by_run)
-    varies = {key: value for key, value in entry.varies.items() if key != SEED}
-    name = entry.name.removesuffix(f"-s{entry.seed}")
-    estimate = mean_interval(values, bounds(objective.metric)) if values else None
-    return RankedArm(name, varies, folder.run_dir(entry), tuple(group), values, max(wanted, len(group)), estimate)
+    arms.sort(
+        key=lambda arm: (not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0)
+    )
+    return Ranking(objective, tuple(arms), notes)
 
 
 def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:
@@ -179,7 +185,7 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
     file = read_sweep(folder.file_copy)
     seeds = [entry.seed for entry in plan.trials]
     first, fresh = max(seeds) + 1, max(FRESH, best[0].wanted)
-    overrides = [text.partition("=") for text in plan.given if _is_override(text)]
+    overrides = [text.partition("=") for text in plan.given if "=" in text and not text.startswith("--")]
     cli_values = {key: parse(value).data for key, _, value in overrides}
     evaluation = {} if file.spec.eval is None else file.spec.eval.model_dump(mode="json", exclude_unset=True)
     if evaluation.get("split") == "dev":
@@ -209,11 +215,6 @@ def confirmation(folder: SweepDir, plan: SweepPlan) -> str | None:
         return None
     confirm_folder = str(folder.path.parent / f"{plan.name}-confirm")
     return f"{shlex.join(['rlvr', 'sweep', str(file)])} && {shlex.join(['rlvr', 'compare', confirm_folder])}"
-
-
-def _is_override(text: str) -> bool:
-    """Return whether a command-line argument is an override, not an option or its value."""
-    return "=" in text and not text.startswith("--") and bool(parse_override(KEYS, text).data)
 
 
 def _format_estimate(estimate: Estimate) -> str:

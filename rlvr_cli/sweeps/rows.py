@@ -10,40 +10,70 @@ from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import SweepRow
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.include import source_files
 from rlvr_cli.core.keys import describe_field
 from rlvr_cli.core.layers import Layer, choices_first, override_text, parse_override
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
-from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, read_axes, split_names, values_of
-from rlvr_cli.sweeps.naming import short_keys, trial_name, value_text
+from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, full_key, read_axes, values_of
+from rlvr_cli.sweeps.naming import combination_name, short_varying_keys
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 
 SHOWN = 8
 # Keys that a sweep file may have, but not a configuration.
 AXES = frozenset({"methods", "list", "zip", "grid", "seeds"})
-# The name of the only row of a file without methods in which only the seed varies.
-ONLY_ROW = "trial"
 
 
-def varying_keys(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> list[str]:
-    """Return the keys of ``axes`` with more than one value among ``points``."""
-    keys = [key for axis in axes for key in axis.keys]
-    return [key for key in keys if len({repr(values_of(combination).get(key)) for combination in points}) > 1]
-
-
-def row_names(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> list[str]:
-    """Return the name of each combination, without its seed."""
-    varying = varying_keys(axes, points)
-    shorts = short_keys(varying)
-    row_names = []
+def row_names(
+    file: SweepFile, axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]], overrides: Sequence[str] = ()
+) -> list[str]:
+    """Return the name of each combination, without its seed; ``overrides``: of the command line."""
+    shorts, method = short_varying_keys(axes, points), _base_method(file, overrides)
+    names = []
     for combination in points:
-        names, unnamed = split_names([point for point in combination if set(point.values) != {SEED}])
-        name_values = {key: value for key, value in unnamed.items() if key in varying}
-        method = unnamed.get(METHOD)
-        fallback = value_text(METHOD, method) if isinstance(method, str) else ONLY_ROW
-        row_names.append(trial_name(name_values, shorts, fallback, names))
-    return row_names
+        row = [point for point in combination if set(point.values) != {SEED}]
+        names.append(combination_name(row, shorts, values_of(row).get(METHOD, method)))
+    return names
+
+
+def _base_method(file: SweepFile, overrides: Sequence[str]) -> str:
+    """Return the method of the base configuration."""
+    sources = [each for base in file.base for each in source_files(base, tuple(Config.model_fields), [])]
+    written = [source.values.get("method") for source in sources]
+    written += [value for key, value in file.spec.set.items() if full_key(key) == METHOD]
+    typed = (text.partition("=") for text in overrides)
+    written += [value.strip() for key, _, value in typed if full_key(key.strip()) == METHOD]
+    names = [method.get("name") if isinstance(method, dict) else method for method in written]
+    return next((name for name in reversed(names) if isinstance(name, str)), "grpo")
+
+
+def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[AxisPoint]) -> tuple[Layer, ...]:
+    """Return the overrides of a trial or row as layers, each labelled with the line that sets it.
+
+    Args:
+        common: the labels and texts of the overrides that all trials have.
+    Raises:
+        UserError: an override that is not `key=value`.
+    """
+    texts = [
+        (
+            point.locations.get(key, point.location),
+            override_text(key, point.option if key == METHOD and point.option else value),
+        )
+        for point in combination
+        for key, value in point.values.items()
+    ]
+    layers, problems = list[Layer](), list[SpecProblem]()
+    for location, text in (*common, *texts):
+        try:
+            layers.append(Layer(location, parse_override(KEYS, text).data))
+        except ValueError as error:
+            problems.append((location, str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return tuple(choices_first(KEYS, layers))
 
 
 def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, SweepRow]:
@@ -59,23 +89,16 @@ def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, Sweep
     if problems:
         raise ConfigError(problems)
     points = combinations(axes, file)
-    common = [(file.location("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
     rows: dict[str, SweepRow] = {}
-    for name, combination in zip(row_names(axes.axes, points), points, strict=True):
-        texts = [
-            (
-                point.locations.get(key, point.location),
-                override_text(key, point.option if key == METHOD and point.option else value),
-            )
-            for point in combination
-            if set(point.values) != {SEED}
-            for key, value in point.values.items()
-        ]
-        layers = choices_first(
-            KEYS, [Layer(location, parse_override(KEYS, text).data) for location, text in (*common, *texts)]
-        )
-        rows.setdefault(name, SweepRow(tuple(file.base), tuple(layers)))
+    for name, combination in zip(row_names(file, axes.axes, points), points, strict=True):
+        row = [point for point in combination if set(point.values) != {SEED}]
+        rows.setdefault(name, SweepRow(tuple(file.base), combination_layers(located_set(file), row)))
     return rows
+
+
+def located_set(file: SweepFile) -> list[tuple[str, str]]:
+    """Return the key `set` as overrides, each after its line."""
+    return [(file.location("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
 
 
 def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:

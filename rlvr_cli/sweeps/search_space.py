@@ -94,18 +94,7 @@ def search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProb
         elif wrong := exclusion.rule.keys() & {*ranged, SEED}:
             message = f"exclude: {', '.join(sorted(wrong))} cannot be excluded in a search: it is a range, or the seed"
             problems.append((exclusion.location, message))
-        elif not _is_satisfiable(exclusion.rule, searched):
-            problems.append((exclusion.location, f"exclude: {exclusion.written} matches no trial"))
     space = Space(searched, tuple(seeds), axes.exclusions)
     if not problems and not axes.problems and not space.corners():
         problems.append((file.location("exclude"), "exclude: leaves nothing to search in"))
     return space, problems
-
-
-def _is_satisfiable(rule: Mapping[str, Any], axes: Sequence[Axis]) -> bool:
-    """Return whether some combination matches ``rule``."""
-    for axis in axes:
-        axis_rule = Exclusion(axis.location, {key: value for key, value in rule.items() if key in axis.keys}, "")
-        if not any(axis_rule.matches_values(point.values) for point in axis.points):
-            return False
-    return True

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.command import visible_gpus
 from rlvr_cli.runs.environment import usable_cores
@@ -50,12 +49,6 @@ def allocate_slots(workers: int | None, each: Mapping[str, int | None]) -> list[
         )
         for index in range(number)
     ]
-
-
-def with_slots(section: SlurmConfig, each: Mapping[str, int | None]) -> SlurmConfig:
-    """Return the resources of a trial's job: its section `slurm` with a slot's cores and GPUs on each node."""
-    keys = {"cpus_per_task": each.get("cores"), "gpus_per_node": each.get("gpus")}
-    return section.model_copy(update={key: value for key, value in keys.items() if value is not None})
 
 
 def _cores() -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.files import read_jsonl, truncate_jsonl
-from rlvr_cli.core.section import Contradiction
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_job import Job
@@ -24,11 +22,12 @@ from rlvr_cli.sweeps.driver import WorkerOptions, reopen_trials
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare_sweep, write_sweep
-from rlvr_cli.sweeps.slots import with_slots
 from rlvr_cli.sweeps.slurm_queue import TrialJob, cancel, queued_jobs, record_jobs, visible_jobs
 
 # The default of MaxArraySize (`man slurm.conf`).
 LARGEST_ARRAY = 1000
+# The keys of the section `slurm` that a sweep's slots set.
+SLOT_KEYS = {"cores": "cpus_per_task", "gpus": "gpus_per_node"}
 
 
 def _resources(
@@ -45,15 +44,22 @@ def _resources(
     from rlvr_cli.models.source import resolve_model
     from rlvr_cli.tracking.trackers import check_trackers
 
-    sections = {key: with_slots(config.slurm, slots) for key, config in configs.items()}
-    problems = [
-        (locate(problem.keys[0]), problem.message)
-        for key, config in configs.items()
-        for problem in (
-            *_conflicts(config.slurm, slots),
-            *slurm.slurm_problems(config.model_copy(update={"slurm": sections[key]})),
-        )
-    ]
+    sections: dict[str, SlurmConfig] = {}
+    problems: list[tuple[str, str]] = []
+    for id_, config in configs.items():
+        sizes = {key: (slot, size) for slot, key in SLOT_KEYS.items() if (size := slots.get(slot)) is not None}
+        problems += [
+            (
+                locate(f"slurm.{key}"),
+                f"slurm.{key}={getattr(config.slurm, key)}, and the sweep's slots.{slot}={size}: both set what one "
+                "trial gets. Leave one out, or make them equal",
+            )
+            for key, (slot, size) in sizes.items()
+            if getattr(config.slurm, key) not in (None, size)
+        ]
+        sections[id_] = config.slurm.model_copy(update={key: size for key, (_, size) in sizes.items()})
+        with_slots = config.model_copy(update={"slurm": sections[id_]})
+        problems += [(locate(problem.keys[0]), problem.message) for problem in slurm.slurm_problems(with_slots)]
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     for model, revision in dict.fromkeys((config.model.name, config.model.revision) for config in configs.values()):
@@ -63,17 +69,6 @@ def _resources(
     for config in configs.values():
         check_deepspeed(config, here=here)
     return sections
-
-
-def _conflicts(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[Contradiction]:
-    for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
-        slot_size, requested = slots.get(slot), getattr(section, key)
-        if None not in (slot_size, requested) and slot_size != requested:
-            message = (
-                f"slurm.{key}={requested}, and the sweep's slots.{slot}={slot_size}: both set what one trial gets. "
-                "Leave one out, or make them equal"
-            )
-            yield Contradiction((f"slurm.{key}",), message)
 
 
 def _sweep_resources(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
@@ -129,23 +124,16 @@ def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions)
         raise UserError(f"{folder.path}: is a search, which runs on this machine. Leave out --submit.")
     with folder.locked():
         queued = queued_jobs(folder)
-        lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
         entries = reopen_trials(folder, plan, names)
-        try:
-            configs = {
-                entry.id: load_config(
-                    [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
-                )
-                for entry in entries
-            }
-            resources = _resources(configs, plan.slots, lambda key: str(folder.path))
-            waiting = [entry for entry in entries if entry.name not in queued]
-            return _submit(folder, plan, waiting, resources, options)
-        except BaseException:
-            # Undo the retry.
-            for entry in entries:
-                truncate_jsonl(folder.attempts_path(entry), lines[entry.name])
-            raise
+        configs = {
+            entry.id: load_config(
+                [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
+            )
+            for entry in entries
+        }
+        resources = _resources(configs, plan.slots, lambda key: str(folder.path))
+        waiting = [entry for entry in entries if entry.name not in queued]
+        return _submit(folder, plan, waiting, resources, options)
 
 
 def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, options: WorkerOptions) -> list[str]:

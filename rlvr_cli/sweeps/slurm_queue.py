@@ -14,7 +14,7 @@ from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_
 from rlvr_cli.launch.slurm_state import has_ended, job_states
 from rlvr_cli.runs.folder import now
 from rlvr_cli.sweeps.folder import OPEN, State, SweepDir
-from rlvr_cli.sweeps.screen import TrialProgress
+from rlvr_cli.sweeps.progress import TrialProgress
 
 POLL_SECONDS = 5.0
 # scancel's error for a job that is starting or ending; retries, one per second.
@@ -78,14 +78,15 @@ def with_jobs(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -
 
     Without locks across machines, a trial that runs on another machine looks open.
     """
-    return [_with_job(trial, jobs.get(trial.status.entry.name)) for trial in progress]
-
-
-def _with_job(trial: TrialProgress, job: TrialJob | None) -> TrialProgress:
-    if job is None or has_ended(job.state) or trial.status.state not in OPEN:
-        return trial
-    running: State = "evaluating" if trial.status.trained else "running"
-    return replace(trial, status=replace(trial.status, state="queued" if job.state.startswith("PENDING") else running))
+    shown = []
+    for trial in progress:
+        job = jobs.get(trial.status.entry.name)
+        if job is not None and not has_ended(job.state) and trial.status.state in OPEN:
+            running: State = "evaluating" if trial.status.trained else "running"
+            state: State = "queued" if job.state.startswith("PENDING") else running
+            trial = replace(trial, status=replace(trial.status, state=state))
+        shown.append(trial)
+    return shown
 
 
 def stop_file(sweep: SweepDir, array: str) -> Path:

@@ -26,8 +26,8 @@ _POLL_SECONDS = 2.0
 USER_ERROR = 2
 
 
-def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> int:
-    """Run a trial and return the job's exit code: 0 settled or not runnable, 1 failed, 143 saved and to be requeued."""
+def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> tuple[int, str]:
+    """Run a trial; return the job's exit code (0 settled or not runnable, 1 failed, 143 to be requeued) and why."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     job = os.environ["SLURM_JOB_ID"] if array is None else f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     worker = (_MultiNodeWorker if "NNODES" in os.environ else SweepWorker)(sweep, job, flags)
@@ -35,24 +35,22 @@ def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> int:
     stopped = stop_file(sweep, job.partition("_")[0])
     entry = next((entry for entry in worker.plan.named if entry.name == name), None)
     if entry is None:
-        return _print_and_return(f"{name}: the sweep no longer has this trial, or another run has its name", 0)
+        return 0, "the sweep no longer has this trial, or another run has its name"
     if stopped.exists():
-        return _print_and_return(f"{name}: the sweep was stopped", 0)
+        return 0, "the sweep was stopped"
     restarted = "SLURM_RESTART_COUNT" in os.environ
     if restarted:
         # On a network file system the lock of a lost machine persists for a while.
         await_release(sweep.trial_dir(entry), LOCK_SECONDS)
         await_release(sweep.run_dir(entry).path, LOCK_SECONDS)
     if not worker.run_trial(entry):
-        return _print_and_return(f"{name}: another worker has it", 1 if restarted else 0)
+        return int(restarted), "another worker has it"
     status = sweep.status(worker.plan, entry)
     if status.state == "finished":
-        return _print_and_return(f"{name}: finished", 0)
+        return 0, "finished"
     if status.state == "failed":
-        return _print_and_return(f"{name}: failed: {status.reason} (output: {sweep.output_path(entry)})", 1)
-    if stopped.exists():
-        return _print_and_return(f"{name}: saved; the sweep was stopped", 0)
-    return _print_and_return(f"{name}: saved", SAVED)
+        return 1, f"failed: {status.reason} (output: {sweep.output_path(entry)})"
+    return (0, "saved; the sweep was stopped") if stopped.exists() else (SAVED, "saved")
 
 
 class _MultiNodeWorker(SweepWorker):
@@ -94,11 +92,6 @@ def follow(run: RunDir, trial: Path, flags: list[str]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _print_and_return(text: str, code: int) -> int:
-    print(text, flush=True)
-    return code
-
-
 def main() -> None:
     """Arguments: the sweep's folder, the trial's name, flags."""
     folder, name, *flags = sys.argv[1:]
@@ -108,7 +101,9 @@ def main() -> None:
         if entry is not None:
             follow(sweep.run_dir(entry), sweep.trial_dir(entry), flags)
     else:
-        sys.exit(run_trial(sweep, name, flags))
+        code, outcome = run_trial(sweep, name, flags)
+        print(f"{name}: {outcome}", flush=True)
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ class SweepSpec(Section):
     grid: dict[str, Any] = Field(
         {}, title="a mapping from keys to lists of values", description="Each key is an axis; a range for a search."
     )
-    zip: dict[str, Any] = Field(
+    zip: dict[str, Annotated[tuple[Any, ...], FromList]] = Field(
         {},
         title="a mapping from keys to lists of one length",
         description="An axis: the keys vary together: first values, second values, ...",

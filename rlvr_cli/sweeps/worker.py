@@ -1,6 +1,6 @@
-"""`python -m rlvr_cli.sweeps.worker`: run trials one after the other, each under a lease.
+"""`python -m rlvr_cli.sweeps.worker`: run one trial, under a lease, until it is settled.
 
-The worker does not import torch: each trial is a child process `rlvr train`, which is killed with the worker.
+The worker does not import torch: the training is a child process `rlvr train`, which is killed with the worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
@@ -22,11 +22,8 @@ from rlvr_cli.core.files import await_release, check_no_link
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan, newest_step
+from rlvr_cli.sweeps.folder import Entry, SweepDir, SweepPlan, newest_step
 from rlvr_cli.sweeps.naming import config_hash
-
-if TYPE_CHECKING:
-    from rlvr_cli.sweeps.search import PruningWatch, Search
 
 TICK = 0.5
 LAST_LINES = 12
@@ -46,35 +43,6 @@ class SweepWorker:
         self.parent = os.getppid()
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
-        self.search = None if self.plan.search is None else self._search()
-
-    def work(self) -> None:
-        """Run every open trial that no other worker holds until it is settled.
-
-        In a search, repeat with new suggestions until no trial is open.
-        """
-        self.handle_sigterm()
-        if self.search is None:
-            self._run_open_trials()
-            return
-        while not self.stopping:
-            self.plan = self.search.advance()
-            if not any(status.state in OPEN for status in self.sweep.statuses(self.plan)):
-                return
-            self._run_open_trials()
-
-    def _search(self) -> Search:
-        from rlvr_cli.sweeps.search import Search
-
-        return Search(self.sweep, self.plan)
-
-    def _run_open_trials(self) -> None:
-        for entry in self.plan.named:
-            if self.stopping:
-                return
-            if self.sweep.status(self.plan, entry).state not in OPEN:
-                continue
-            self.run_trial(entry)
 
     def handle_sigterm(self) -> None:
         """Install the SIGTERM handler: save the trial, then stop."""
@@ -98,18 +66,13 @@ class SweepWorker:
         self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **kind)
         output = self.sweep.output_path(entry)
         begin = output.stat().st_size if output.exists() else 0
-        watch = None if evaluation or self.search is None else self.search.watch(entry)
         try:
             command = self._eval_command(run) if evaluation else self._train_command(entry, run)
         except UserError as error:
             message = " ".join(error.problems)
             self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=message, **kind)
             return
-        code = self._run(command, output, watch)
-        if watch is not None and (rollout := watch()) is not None:
-            content = {"reason": watch.evidence(), "rollout": rollout}
-            self.sweep.record(entry, "end", outcome="pruned", exit_code=code, **content)
-            return
+        code = self._run(command, output)
         done = code == 0 and (evaluation or self.sweep.trained(entry))
         if done:
             outcome, reason = "finished", None
@@ -145,11 +108,8 @@ class SweepWorker:
         assert self.plan.eval is not None
         return ["eval", str(run.path), *self.flags, *self.plan.eval]
 
-    def _run(self, arguments: list[str], output: Path, watch: PruningWatch | None = None) -> int:
-        """Run a command and return its exit code. It is killed with this process, and this process with its parent.
-
-        A training that ``watch`` prunes gets SIGTERM: it saves and ends.
-        """
+    def _run(self, arguments: list[str], output: Path) -> int:
+        """Run a command and return its exit code. It is killed with this process, and this process with its parent."""
         check_no_link(output)
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
@@ -159,8 +119,7 @@ class SweepWorker:
                 stderr=subprocess.STDOUT,
                 preexec_fn=partial(end_with_parent, os.getpid()),
             )
-        terminated = self.stopping
-        if terminated:
+        if self.stopping:
             self.child.terminate()
         while True:
             try:
@@ -169,9 +128,6 @@ class SweepWorker:
                 if os.getppid() != self.parent:
                     self.child.kill()
                     os._exit(1)
-                if watch is not None and not terminated and watch() is not None:
-                    terminated = True
-                    self.child.terminate()
 
     def _program(self, arguments: list[str]) -> list[str]:
         return [sys.executable, "-m", "rlvr_cli", *arguments]
@@ -224,12 +180,14 @@ def _unfinished_reason(run: RunDir, entry: Entry) -> str:
 
 
 def main() -> None:
-    """Run a worker. Arguments: the sweep's folder, the worker's number, its cores as JSON (null = all), flags."""
-    folder, number, cores, *flags = sys.argv[1:]
+    """Arguments: the sweep's folder, the trial's name, the worker's number, its cores as JSON (null = all), flags."""
+    folder, name, number, cores, *flags = sys.argv[1:]
     affinity = json.loads(cores)
     if affinity is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, affinity)
-    SweepWorker(SweepDir(Path(folder)), int(number), flags).work()
+    worker = SweepWorker(SweepDir(Path(folder)), int(number), flags)
+    worker.handle_sigterm()
+    worker.run_trial(next(entry for entry in worker.plan.named if entry.name == name))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ whatever the fault. On the lab rounding makes the mean difference 0.7 % of the m
 0.02 a token). Small mistakes are not detected in bfloat16.
 
 One update changes log-probs by less than these limits, so a sampler with stale weights would pass. In float32 it is
-detected by comparison with the check before the update: on the lab, a sampler with a stale head differs by a factor of
-    a
-hundred.
+detected by comparison with the check before the update: on the lab, a sampler with a stale head differs by a factor
+of a hundred.
 """
 
 from __future__ import annotations

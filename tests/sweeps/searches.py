@@ -31,34 +31,33 @@ def begin(folder: Path, text: str, *overrides: str) -> SweepDir:
 
 
 def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> None:
-    """The trial as it is after its training, which a worker watched."""
+    """The trial as it is after its training, which the search watched."""
     run = place.run_dir(entry)
     run.path.mkdir(exist_ok=True)
     config = load_config([Path(file) for file in entry.base], entry.option, overrides=entry.overrides)
     run.config_path.write_text(dump_yaml(config))
     place.record(entry, "start", worker=0, pid=0, step=0)
-    watch = search.watch(entry)
-    pruned_at = None
+    pruned = search.pruned(entry)
     for rollout, value in enumerate(values, start=1):
+        if pruned is not None:
+            break
         folder = run.held_out_dir / f"rollout-{rollout:06d}"
         folder.mkdir(parents=True, exist_ok=True)
         result = {"format": FORMAT, "rollouts": rollout, "metrics": {"avg@32": {"value": value}}}
         write_json(folder / "metrics.json", sealed(result, ""))
-        pruned_at = watch() if watch is not None else None
-        if pruned_at is not None:
-            break
-    run.update_manifest(status="finished" if pruned_at is None else "interrupted")
-    if watch is not None and pruned_at is not None:
-        place.record(entry, "end", outcome="pruned", reason=watch.evidence(), rollout=pruned_at)
+        pruned = search.pruned(entry)
+    run.update_manifest(status="finished" if pruned is None else "interrupted")
+    if pruned is not None:
+        place.record(entry, "end", outcome="pruned", **pruned)
     else:
         place.record(entry, "end", outcome="finished", reason=None)
 
 
 def go_on(place: SweepDir, curve: Curve, most: int = 1000, search: Search | None = None) -> SweepPlan:
-    """Work as one worker does, until the search or ``most`` trials have ended; each step as another process."""
+    """Work as a driver with one worker does, until the search or ``most`` trials have ended; each step as a new one."""
     for _ in range(most):
         one = search or Search(place, place.read_plan())
-        plan = one.advance()
+        plan = one.advance(place.read_plan())
         waiting = [status.entry for status in place.statuses(plan) if status.state in OPEN]
         if not waiting:
             return plan

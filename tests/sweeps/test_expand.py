@@ -15,7 +15,7 @@ from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.naming import config_hash, make_unique, short_keys, trial_name, value_text
-from rlvr_cli.sweeps.prepare import cost_of, prepare_sweep, same_gradient_arms, total
+from rlvr_cli.sweeps.prepare import prepare_sweep, same_gradient_arms
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 
@@ -160,8 +160,9 @@ def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> 
     once, twice = (sweep(tmp_path, text % updates) for updates in (1, 2))
     assert [(group.names, group.when) for group in same_gradient_arms(once)] == [(("grpo", "cispo"), "one_step")]
     assert {group.when for group in same_gradient_arms(twice)} == {"first_step"}
-    cost = total([cost_of(trial.config) for trial in twice.trials])
-    assert (cost.rollouts, cost.completions, cost.steps) == (30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4))
+    entries = prepare_sweep(twice, SweepDir(twice.folder)).plan.trials
+    costs = [sum(getattr(entry, key) for entry in entries) for key in ("rollouts", "completions", "steps")]
+    assert costs == [30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4)]
 
 
 FILES = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml"))

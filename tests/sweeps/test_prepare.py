@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, sole_writer
-from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
@@ -99,7 +96,7 @@ def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         prepare_sweep(made, place)
     assert len(caught.value.problems) == 1
-    assert "grpo-s0 in optimizer.lr: 0.001 -> 0.0005" in caught.value.problems[0]
+    assert "grpo-s0: has the run of another trial" in caught.value.problems[0]
 
 
 def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
@@ -183,17 +180,14 @@ def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:
     assert prepare_sweep(made, place).plan == plan
 
 
-def test_an_edited_reward_is_named_with_both_hashes(tmp_path: Path) -> None:
+def test_an_edited_reward_makes_another_sweep(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "A: BK {number} ?"}}\n' for number in range(20)))
     reward = tmp_path / "rewards.py"
     reward.write_text("def one(completions, **columns):\n    return [1.0 for _ in completions]\n")
     task = f"{{name: own, data: {tmp_path}/rows.jsonl, reward: {reward}:one}}"
     text = f"name: pair\nset: {{task: {task}}}\nseeds: 2\n"
-    made, place, _ = begun(tmp_path, text)
-    for trial in made.trials:
-        run = RunDir(place.path / trial.name)
-        run.manifest_path.write_text(json.dumps(keep_copies(user_files(trial.config), run.path)))
+    _, place, _ = begun(tmp_path, text)
     assert prepare_sweep(sweep(tmp_path, text), place).notes == ()
     reward.write_text(reward.read_text().replace("1.0", "0.5"))
-    with pytest.raises(UserError, match=rf"{reward} \(grpo-s0 has SHA-256 [0-9a-f]{{12}}.*now it is.*Undo the change"):
+    with pytest.raises(UserError, match=r"none of its 2 trials is one of the 2 .* \(an edited file of a method"):
         prepare_sweep(sweep(tmp_path, text), place)

@@ -11,7 +11,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.naming import config_differences
+from rlvr_cli.sweeps.naming import config_hash
 from rlvr_cli.sweeps.rows import config_source, trial_rows
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems
@@ -53,7 +53,7 @@ def test_lists_in_a_list_are_axes_and_included_files_lie_below_an_items_own_keys
 
 def test_a_row_alone_is_the_trial(table: Path) -> None:
     for trial in expand(read_sweep(table)).trials:
-        assert config_differences(load_config([config_source(Path(f"{table}:{trial.name}"))]), trial.config) == []
+        assert config_hash(load_config([config_source(Path(f"{table}:{trial.name}"))])) == trial.id
     found = load([config_source(Path(f"{table}:large-plain"))])
     assert found.origin("rollout", "prompts") == f"{table.parent}/high.yaml:2"
     assert found.origin("optimizer", "lr") == f"{table}:5" and found.origin("train", "rollouts") == f"{table}:2"
@@ -69,6 +69,13 @@ def test_the_row_of_one_method_has_its_name(tmp_path: Path) -> None:
         ("dgpo+lopti", "dgpo+lopti-s1"),
     ]
     assert list(trial_rows(read_sweep(file))) == ["dgpo+lopti"]
+    file.write_text("set: {method: ar-lopti}\nseeds: 2\n")
+    assert [trial.row for trial in expand(read_sweep(file), only="reweight+*").trials] == ["reweight+lopti"] * 2
+    assert list(trial_rows(read_sweep(file))) == ["reweight+lopti"]
+    assert {trial.row for trial in expand(read_sweep(file), ["method=dgpo"]).trials} == {"dgpo"}
+    (tmp_path / "base.yaml").write_text("method: lopti\n")
+    file.write_text("base: base.yaml\nseeds: 2\n")
+    assert list(trial_rows(read_sweep(file))) == ["lopti"]
 
 
 def test_a_row_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.test_sweep_runs import attempts, wait_for
 
+# The seed of a random search that tries the second of two values first.
+SEED = 3
 EVALUATED = {"eval.every": 1, "eval.problems": 8, "eval.samples": 2, "eval.pass_at": [1]}
 
 
@@ -82,7 +84,7 @@ def test_kills_lose_no_trial_and_double_none(tmp_path: Path) -> None:
     others = [trial.state for trial in search.study.trials if "runs" not in trial.user_attrs]
     assert set(others) <= {TrialState.FAIL}
     assert plan.search is not None and plan.search.ended
-    assert "best of 5 by accuracy" in said and "likely to be too high" in said and "rlvr sweep" in said
+    assert "best of 5 by accuracy" in said and "biased high" in said and "rlvr sweep" in said
     # The same line again does nothing.
     before = (sweep.path / "search.journal").read_bytes()
     finish(start(file), file)
@@ -90,3 +92,25 @@ def test_kills_lose_no_trial_and_double_none(tmp_path: Path) -> None:
     again = Search(sweep, sweep.read_plan()).study.trials
     assert [trial.state for trial in again] == [trial.state for trial in search.study.trials]
     assert len((sweep.path / "search.journal").read_bytes()) - len(before) < 1000
+
+
+@pytest.mark.slow
+def test_a_configuration_below_the_median_is_stopped(tmp_path: Path) -> None:
+    """Evaluations of at most 4 tokens are shorter than those of 24; the second configuration ends early."""
+    file = write_search(
+        tmp_path / "s.yaml",
+        set={"train.rollouts": 30, "checkpoint.every": 1000},
+        grid={"eval.max_new_tokens": [4, 24]},
+        objective={"metric": "length", "direction": "maximize"},
+        search={"trials": 2, "sampler": "random", "seed": SEED, "pruning": {"startup": 1}},
+    )
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    said = finish(start(file), file)
+    plan = sweep.read_plan()
+    assert [entry.varies["eval.max_new_tokens"] for entry in plan.trials] == [24, 4]
+    assert [status.state for status in sweep.statuses(plan)] == ["finished", "pruned"]
+    stopped = plan.trials[1]
+    assert sweep.pruned_at(stopped) == 1 and "below the median" in said
+    assert 1 <= len(read_jsonl(sweep.run_dir(stopped).metrics_path)) < 60
+    assert attempts(sweep, stopped.name) == ["interrupted", "pruned"]
+    assert Search(sweep, plan).configurations()[1].state == TrialState.PRUNED

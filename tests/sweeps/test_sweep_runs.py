@@ -146,9 +146,10 @@ def test_exit_code_0_of_an_unfinished_training_is_a_failure(
     before = signal.getsignal(signal.SIGTERM)
     try:
         if task:
-            assert [run_trial(sweep, name, []) for name in manifest] == [1, 0]
+            assert [run_trial(sweep, name, [])[0] for name in manifest] == [1, 0]
         else:
-            SweepWorker(sweep, 0, []).work()
+            for entry in plan.trials:
+                SweepWorker(sweep, 0, []).run_trial(entry)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert tried == ["grpo"] * 3 + ["lopti"]
