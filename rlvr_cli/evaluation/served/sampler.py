@@ -58,8 +58,7 @@ class ServedSampler(Sampler):
         write = chat_prompts if self.server.endpoint == "chat" else text_prompts
         prompts = write(task, problems, self.tokenizer, self.server.kind)
         hashes = {name: prompt_hash(prompt) for name, prompt in prompts.items()}
-        store.expect(problems, settings, hashes)
-        store.add_prompts({name: prompt_text(prompt) for name, prompt in prompts.items()})
+        store.expect(problems, settings, hashes, {name: prompt_text(prompt) for name, prompt in prompts.items()})
         plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
         missing = [(key, temperature) for key, temperature in plan if key not in store.samples]
         by_id = {problem.id: problem for problem in problems}
