@@ -230,6 +230,6 @@ def _compare_rows(
     for name in before[0].values:
         if name in after[before[0].id].values:
             old, new = [row.values[name] for row in before], [after[row.id].values[name] for row in before]
-            estimates = (_estimate(name, values, result) for values in (old, new))
-            table[name] = PairedDifference(name, *estimates, paired_interval(old, new, bounds(name, result)))
+            first, second = (_estimate(name, values, result) for values in (old, new))
+            table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, result)))
     return table

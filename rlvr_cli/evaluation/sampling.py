@@ -280,5 +280,6 @@ def sample_and_judge(
         rest = [row for row in range(len(problems)) if row not in by_row]
         judge(rest, completions.of(rest))
         verdict_of = dict(zip(by_row, judging.verdicts(), strict=True))
-    texts, verdicts = ([values[row] for row in range(len(problems))] for values in (by_row, verdict_of))
+    rows = range(len(problems))
+    texts, verdicts = [by_row[row] for row in rows], [verdict_of[row] for row in rows]
     return Judged(completions, texts, verdicts, time.perf_counter() - sampled)

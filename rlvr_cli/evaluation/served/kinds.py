@@ -109,7 +109,7 @@ def read_answer(content: Any, params: SamplingParams) -> Answer:
             # Without content all tokens were spent on thoughts, or on a refusal.
             text = message.get("content") if message.get("content") is not None else message.get("refusal") or ""
             reasoning = message.get("reasoning_content") or message.get("reasoning")
-        if reason in ("abort", "error"):
+        if reason in ("abort", "error", None):
             raise ValueError(f"the server aborted the completion ({reason})")
         ids = choice.get("token_ids")
         # At another temperature servers return those of another distribution than was sampled from.

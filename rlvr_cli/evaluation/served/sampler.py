@@ -41,7 +41,8 @@ class ServedSampler(Sampler):
 
     def __init__(self, server: Server, facts: ModelFacts | None, style: str, say: Say) -> None:
         self.server, self.say = server, say
-        self.tokenizer, self.stops = (facts.tokenizer, facts.stops) if facts else (None, ())
+        self.tokenizer = facts.tokenizer if facts else None
+        self.stops: tuple[int, ...] = facts.stops if facts else ()
         self.style = facts.style if facts else style
         # Of messages, only the server knows how many tokens they are.
         self.longest = server.longest if server.endpoint == "completions" else None
@@ -59,14 +60,14 @@ class ServedSampler(Sampler):
         prompts = write(task, problems, self.tokenizer, self.server.kind)
         hashes = {name: prompt_hash(prompt) for name, prompt in prompts.items()}
         store.expect(problems, settings, hashes, {name: prompt_text(prompt) for name, prompt in prompts.items()})
-        plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
-        missing = [(key, temperature) for key, temperature in plan if key not in store.samples]
         by_id = {problem.id: problem for problem in problems}
+        plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
+        missing = [(by_id[key[0]], key[1], temperature) for key, temperature in plan if key not in store.samples]
 
-        def record(answers: Sequence[tuple[SampleKey, Answer]]) -> None:
-            texts = [self.read_text(answer, prompts[problem_id]) for (problem_id, _), answer in answers]
-            judged = [by_id[problem_id] for (problem_id, _), _ in answers]
-            verdicts = task.judge_many(judged, texts, [answer.truncated for _, answer in answers])
+        def record(answers: Sequence[tuple[Problem, int | str, Answer]]) -> None:
+            texts = [self.read_text(answer, prompts[problem.id]) for problem, _, answer in answers]
+            truncated = [answer.truncated for _, _, answer in answers]
+            verdicts = task.judge_many([problem for problem, _, _ in answers], texts, truncated)
             store.add(
                 [
                     sample_record(
@@ -79,52 +80,43 @@ class ServedSampler(Sampler):
                         truncated=answer.truncated,
                         verdict=verdict,
                     )
-                    for problem, ((_, index), answer), text, verdict in zip(
-                        judged, answers, texts, verdicts, strict=True
-                    )
+                    for (problem, index, answer), text, verdict in zip(answers, texts, verdicts, strict=True)
                 ]
             )
 
+        async def sample() -> None:
+            async with Client(self.server.options, self.say, self.server.options.retries) as client:
+                sent = await self._check_tokenizer(client, prompts) if self.server.endpoint != "chat" else prompts
+
+                async def ask(item: tuple[Problem, int | str, float]) -> tuple[Problem, int | str, Answer]:
+                    problem, index, temperature = item
+                    params = SamplingParams(
+                        max_new_tokens=settings.max_new_tokens,
+                        eos_token_ids=self.stops,
+                        seed=stream_seed(settings.seed, "eval", problem.id, index) >> (63 - _SEED_BITS),
+                        temperature=temperature,
+                        top_p=settings.top_p if temperature > 0 else 1.0,
+                    )
+                    return problem, index, await self.server.complete(client, sent[problem.id], params)
+
+                async def keep(answers: Sequence[tuple[Problem, int | str, Answer]]) -> None:
+                    # Judging may take seconds and waits for the disk; requests must not.
+                    await asyncio.to_thread(record, answers)
+
+                await in_flight(missing, ask, keep, self.server.options.concurrency)
+
         if missing:
             try:
-                asyncio.run(self._fill(prompts, missing, settings, record))
+                asyncio.run(sample())
             except RunError as error:
                 raise RunError(f"{error} The samples so far are kept: the same command continues.") from error
         if settings.samples > 1 and settings.temperature > 0:
             self._check_variety(store.samples, problems, settings)
 
-    async def _fill(
-        self,
-        prompts: Mapping[str, Prompt],
-        missing: Sequence[tuple[SampleKey, float]],
-        settings: EvalSettings,
-        record: Callable[[Sequence[tuple[SampleKey, Answer]]], None],
-    ) -> None:
-        async with Client(self.server.options, self.say, self.server.options.retries) as client:
-            if self.server.endpoint == "completions":
-                prompts = await self._check_tokenizer(client, prompts)
-
-            async def ask(item: tuple[SampleKey, float]) -> tuple[SampleKey, Answer]:
-                (problem_id, index), temperature = item
-                params = SamplingParams(
-                    max_new_tokens=settings.max_new_tokens,
-                    eos_token_ids=self.stops,
-                    seed=stream_seed(settings.seed, "eval", problem_id, index) >> (63 - _SEED_BITS),
-                    temperature=temperature,
-                    top_p=settings.top_p if temperature > 0 else 1.0,
-                )
-                return item[0], await self.server.complete(client, prompts[problem_id], params)
-
-            async def keep(answers: Sequence[tuple[SampleKey, Answer]]) -> None:
-                # Judging may take seconds and waits for the disk; requests must not.
-                await asyncio.to_thread(record, answers)
-
-            await in_flight(missing, ask, keep, self.server.options.concurrency)
-
     async def _check_tokenizer(self, client: Client, prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
-        """Return the prompts as the server reads the tokens of here, by its count of the longest prompt's tokens.
+        """Return the prompts in the form that the server tokenizes as here, by its count for the longest one.
 
-        Raises UserError if it reads others.
+        Raises UserError if its count differs.
         """
         longest = max(prompts.values(), key=lambda prompt: len(prompt.ids or ()))
         length, params = len(longest.ids or ()), SamplingParams(max_new_tokens=1, eos_token_ids=self.stops)
