@@ -53,9 +53,9 @@ class BenchmarkTable:
 
 
 def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
-    """Return the evaluations that known ``names`` ask for, each once, and their tables: suites first, as named.
+    """Return the evaluations of known ``names``, each once, and their tables: suites first, as named.
 
-    Two suites that ask for a benchmark with different settings ask for two evaluations.
+    A benchmark with different settings in two suites is evaluated twice.
     """
     choices: dict[str, SelectedBenchmark] = {}
     tables: list[BenchmarkTable] = []

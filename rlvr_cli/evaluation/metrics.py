@@ -27,7 +27,7 @@ def problem_metrics(
     reasons: Sequence[str],
     same: Sequence[Mapping[str, str]] = (),
 ) -> list[ProblemValues]:
-    """Return every metric of every problem, from exactly the samples that ``settings`` ask for.
+    """Return every metric of every problem, from exactly the samples of ``settings``.
 
     avg@n is the share of right samples; maj@k has each k above 1; length counts tokens with the closing end-of-sequence
     token, and is left out if it is unknown for a sample; all but ``greedy`` are over the n samples. Without samples,

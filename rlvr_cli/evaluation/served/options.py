@@ -1,4 +1,4 @@
-"""Check which server an evaluation asks, and how; nothing is sent here."""
+"""Check the options of a server; nothing is sent here."""
 
 from __future__ import annotations
 
