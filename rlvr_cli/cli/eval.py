@@ -125,7 +125,7 @@ def command(
     )
     if jobs[0].config.eval.engine != "openai":
         print_waiting()
-    from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
+    from rlvr_cli.evaluation.overview import overview, write_overview
     from rlvr_cli.evaluation.problems import with_problems
     from rlvr_cli.evaluation.progress import progress_view
     from rlvr_cli.evaluation.run import run_jobs
@@ -143,7 +143,7 @@ def command(
         content = overview(table, jobs, outcomes)
         path = None
         if table.suite is not None:
-            path = write_overview(suite_folder(table, jobs, outcomes), content)
+            path = write_overview(table.suite.name, table.rows, jobs, outcomes, content)
             content["file"] = str(path)
         tables.append(content)
         if form != "json":
@@ -173,8 +173,7 @@ def _show(outcome: Evaluation, comparison: PairedComparison | None) -> None:
     echo(evaluation_headline(outcome.result))
     header, rows = accuracy_table(outcome.result)
     if comparison is not None:
-        before, after = comparison.before.result["label"], outcome.result["label"]
-        header, rows = comparison_table(before, after, comparison.overall, comparison.by_subgroup)
+        header, rows = comparison_table(comparison, outcome.result["label"])
     print_table(header, rows)
     if comparison is not None and comparison.note is not None:
         echo(comparison.note)

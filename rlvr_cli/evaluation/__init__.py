@@ -2,7 +2,7 @@
 
 - ``jobs``: what the user asks for becomes jobs (models x problems x settings), all checked before anything is loaded;
 - ``problems``: the problems of each job are read;
-- ``run``: every model is loaded once (``loading``) and handed to the jobs that it stands in;
+- ``run``: every model is loaded once (``loading``) for all its jobs;
 - ``sampling``, ``served``: a sampler fills the ``store`` with what is missing, each completion with its verdict;
 - ``evaluate``, ``metrics``: samples become numbers with intervals, on the disk;
 - ``tables``, ``overview``: what is printed.

@@ -1,6 +1,4 @@
-"""What `--benchmark` names: benchmarks and suites, as evaluations without repeats and the tables that show them; and
-the list of them all, with their settings and sources.
-"""
+"""Select the benchmarks and suites of `--benchmark`, and list them all with their settings and sources."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _KEYS = ("samples", "temperature", "length", "prompt")
 
 @dataclass(frozen=True)
 class SelectedBenchmark:
-    """One evaluation: a benchmark with its setting; generated problems have none, and are sampled as the run says.
+    """A benchmark to evaluate on with its setting; generated problems have none and are sampled as in the run.
 
     ``suite`` is the first suite that asked for it.
     """
@@ -34,20 +32,20 @@ class SelectedBenchmark:
 
     @property
     def task(self) -> str:
-        """The task that prompts and judges."""
+        """Return the task that prompts and judges."""
         return data_sets()[self.benchmark].task
 
     @property
     def folder(self) -> Path:
-        """The evaluation's place in ``--output``."""
+        """Return the evaluation's folder in ``--output``."""
         return Path(self.benchmark) if self.suite is None else Path(self.suite, self.benchmark)
 
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """Evaluations shown together: those of a suite, or those that were named one by one (``suite`` is None).
+    """Evaluations shown together: of a suite, or of all benchmarks named alone (``suite`` is None).
 
-    ``rows`` are places in the list of choices.
+    ``rows`` are indices of the choices.
     """
 
     suite: Suite | None
@@ -55,37 +53,28 @@ class BenchmarkTable:
 
 
 def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
-    """The evaluations that ``names`` ask for, each once, and the tables that show them: suites first, as named.
+    """Return the evaluations of known ``names``, each once, and their tables: suites first, as named.
 
-    Two suites that ask for a benchmark with different settings ask for two evaluations.
-
-    Args:
-        names: known ones.
+    A benchmark with different settings in two suites is evaluated twice.
     """
-    found: list[SelectedBenchmark] = []
-    places: dict[str, int] = {}
+    choices: dict[str, SelectedBenchmark] = {}
     tables: list[BenchmarkTable] = []
-    single: list[int] = []
+    alone: list[int] = []
 
-    def place_of(choice: SelectedBenchmark) -> int:
-        what = choice.setting.choices() if choice.setting else None
-        key = json.dumps([choice.benchmark, what], sort_keys=True)
-        if key not in places:
-            places[key] = len(found)
-            found.append(choice)
-        return places[key]
+    def add(benchmark: str, setting: Setting | None, suite: str | None = None) -> int:
+        key = json.dumps([benchmark, setting.choices() if setting else None], sort_keys=True)
+        choices.setdefault(key, SelectedBenchmark(benchmark, setting, suite))
+        return list(choices).index(key)
 
     for name in dict.fromkeys(names):
-        if name in SUITES:
-            suite = SUITES[name]
-            tables.append(
-                BenchmarkTable(suite, tuple(place_of(SelectedBenchmark(s.benchmark, s, name)) for s in suite.settings))
-            )
+        if suite := SUITES.get(name):
+            rows = tuple(add(setting.benchmark, setting, name) for setting in suite.settings)
+            tables.append(BenchmarkTable(suite, rows))
         else:
-            single.append(place_of(SelectedBenchmark(name, None if is_generated(name) else setting_alone(name))))
-    if single:
-        tables.append(BenchmarkTable(None, tuple(single)))
-    return found, tables
+            alone.append(add(name, None if is_generated(name) else setting_alone(name)))
+    if alone:
+        tables.append(BenchmarkTable(None, tuple(alone)))
+    return list(choices.values()), tables
 
 
 def completions_of(config: Config, own: int) -> int:
@@ -97,29 +86,27 @@ def completions_of(config: Config, own: int) -> int:
     choices, _ = select_benchmarks(config.eval.benchmark)
     settings = (choice.setting for choice in choices)
     return sum(
-        data_sets()[one.benchmark].size * (one.samples + one.greedy) if one is not None else own for one in settings
+        own if setting is None else data_sets()[setting.benchmark].size * (setting.samples + setting.greedy)
+        for setting in settings
     )
 
 
 def overrides_for(
     choice: SelectedBenchmark, choices: Sequence[SelectedBenchmark], overrides: Sequence[str]
 ) -> list[str]:
-    """The overrides without keys of other tasks: those that the choice's task does not know and another's does.
+    """Return the overrides without keys that the choice's task lacks and another choice's task has.
 
     Generated problems need no folder of data sets.
     """
     if is_generated(choice.benchmark):
         overrides = [text for text in overrides if text[:14] != "task.data_dir=" or text == "task.data_dir=null"]
-    theirs = {key for other in choices for key in _keys(other.task)} - _keys(choice.task)
-    return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in theirs)]
-
-
-def _keys(task: str) -> set[str]:
-    return set(task_kinds()[task].model_fields)
+    kinds = task_kinds()
+    others = {key for other in choices for key in kinds[other.task].model_fields} - set(kinds[choice.task].model_fields)
+    return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in others)]
 
 
 def setting_for_style(setting: Setting, style: str | None) -> Setting:
-    """The setting for a model made for prompts of ``style``: the lab's compact words write few people."""
+    """Return the setting for a model made for prompts of ``style``: the lab's compact words write few people."""
     keys = task_kinds()[data_sets()[setting.benchmark].task].keys_for(setting.task, style)
     return setting if keys is setting.task else replace(setting, task=keys)
 
@@ -163,7 +150,7 @@ def _yaml(value: object) -> str:
 
 
 def listing() -> dict[str, Any]:
-    """Every benchmark with the setting that it has alone, and every suite, as JSON values."""
+    """Return every benchmark with the setting that it has alone, and every suite, as JSON values."""
     sets = data_sets()
     return {
         "benchmarks": {
@@ -183,7 +170,7 @@ def listing() -> dict[str, Any]:
                 "paper": suite.paper,
                 "settings": [setting.as_json() for setting in suite.settings],
                 "averages": [
-                    {"name": average.name, "parts": [list(part) for part in average.parts], "source": average.source}
+                    {"name": average.name, "parts": list(map(list, average.parts)), "source": average.source}
                     for average in suite.averages
                 ],
                 "notes": list(suite.notes),
@@ -194,31 +181,23 @@ def listing() -> dict[str, Any]:
 
 
 def benchmarks_document() -> ResultDocument:
-    """The listing for people, as tables with where their values are from, and as rows: one of each setting."""
+    """Return the listing as tables with the sources of their values, and as rows, one for each setting."""
     content = listing()
-    names = [(name, one["task"], str(one["problems"]), one["what"]) for name, one in content["benchmarks"].items()]
-    names += [(name, one["task"], "eval.problems", one["what"]) for name, one in content["generated"].items()]
-    suites = [
-        Table(
-            f"suite {suite.name}, {suite.paper}",
-            HEADER,
-            [_row(setting) for setting in suite.settings],
-            note="\n".join(f"- {line}" for line in (*_sources(suite.settings), *suite.notes)),
-        )
-        for suite in SUITES.values()
+    names = [
+        (name, entry["task"], str(entry.get("problems", "eval.problems")), entry["what"])
+        for name, entry in (content["benchmarks"] | content["generated"]).items()
     ]
-    rule = "- samples by the number of problems"
-    rows = [{"suite": None, **setting_alone(name).as_json()} for name in benchmarks()]
-    rows += [{"suite": suite.name, **setting.as_json()} for suite in SUITES.values() for setting in suite.settings]
-    return ResultDocument(
-        tables=[
-            Table("", ("benchmark", "task", "problems", "what"), names),
-            Table("named alone", HEADER, [_row(setting_alone(name)) for name in benchmarks()], note=rule),
-            *suites,
-        ],
-        data=content,
-        rows=rows,
-    )
+    tables = [Table("", ("benchmark", "task", "problems", "what"), names)]
+    rows: list[dict[str, Any]] = []
+
+    def add(suite: str | None, title: str, settings: Sequence[Setting], notes: Sequence[str]) -> None:
+        tables.append(Table(title, HEADER, list(map(_row, settings)), note="\n".join(f"- {line}" for line in notes)))
+        rows.extend({"suite": suite, **setting.as_json()} for setting in settings)
+
+    add(None, "named alone", list(map(setting_alone, benchmarks())), ["samples by the number of problems"])
+    for name, suite in SUITES.items():
+        add(name, f"suite {name}, {suite.paper}", suite.settings, [*_sources(suite.settings), *suite.notes])
+    return ResultDocument(tables=tables, data=content, rows=rows)
 
 
 def _sources(settings: Sequence[Setting]) -> list[str]:
@@ -229,8 +208,8 @@ def _sources(settings: Sequence[Setting]) -> list[str]:
         for setting in settings:
             by_source.setdefault(setting.source[key], []).append(setting.benchmark)
         for source, names in by_source.items():
-            whose = "" if len(by_source) == 1 else f" ({', '.join(names)})"
-            lines.append(f"{key}{whose}: {source}")
+            listed = "" if len(by_source) == 1 else f" ({', '.join(names)})"
+            lines.append(f"{key}{listed}: {source}")
     return lines
 
 
@@ -244,10 +223,10 @@ def _row(setting: Setting) -> list[str]:
 
 
 def _prompt(setting: Setting) -> str:
-    parts = [str(setting.task["style"])] if "style" in setting.task else []
+    words = [str(setting.task["style"])] if "style" in setting.task else []
     if setting.task.get("template") == "none":
-        parts.append("no template")
+        words.append("no template")
     if "people" in setting.task:
         numbers = sorted(setting.task["people"])
-        parts.append(f"{numbers[0]} to {numbers[-1]} people")
-    return ", ".join(parts) or "as the run"
+        words.append(f"{numbers[0]} to {numbers[-1]} people")
+    return ", ".join(words) or "as the run"

@@ -1,11 +1,10 @@
-"""From a subject to what samples it, by the engine that is asked for."""
+"""Load a model with the engine that samples it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -13,9 +12,6 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.source import PRESETS, resolve_model
-
-if TYPE_CHECKING:
-    from rlvr_cli.models.tokenizer import ModelFacts
 
 
 def load_subject(subject: EvaluatedModel, config: Config, engine: str, say: Callable[[str], None]) -> Sampler:
@@ -80,7 +76,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
     from rlvr_cli.evaluation.served.server import open_server
     from rlvr_cli.models.tokenizer import load_facts
 
-    facts: ModelFacts | None = None
+    facts = None
     if subject.known:
         try:
             facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, config))
@@ -94,7 +90,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
 
 
 def names_of(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:
-    """Return the label of a model for people, and its part of a folder's name."""
+    """Return the label of a model and its section of a folder's name."""
     if sampler.served_as is None:
         return subject.label, subject.stem
     name, server = sampler.served_as
@@ -102,7 +98,7 @@ def names_of(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:
 
 
 def tokenizer_location(name: str) -> tuple[str, bool]:
-    """The folder or hub id of a model's tokenizer, and whether it is a hub id; the folder need hold no weights."""
+    """Return the folder or hub id of a model's tokenizer, and whether it is a hub id; a folder needs no weights."""
     if name in PRESETS:
         return str(PRESETS[name]), False
     path = local_path(name)

@@ -27,53 +27,48 @@ def problem_metrics(
     reasons: Sequence[str],
     same: Sequence[Mapping[str, str]] = (),
 ) -> list[ProblemValues]:
-    """Every metric of every problem, from exactly the samples that ``settings`` ask for.
+    """Return every metric of every problem, from exactly the samples of ``settings``.
 
-    avg@n is the share of right samples; maj@k is given for each k above 1; length counts tokens with the closing
-    end-of-sequence token, and is left out where a server did not count them for every sample; all but ``greedy`` are
-    over the n samples. Without samples, reward, length and the like are those of the greedy completion.
+    avg@n is the share of right samples; maj@k has each k above 1; length counts tokens with the closing end-of-sequence
+    token, and is left out if it is unknown for a sample; all but ``greedy`` are over the n samples. Without samples,
+    reward, length and the like are those of the greedy completion.
 
     Args:
         same: of each problem, the wrong answers that vote for another spelling (:func:`equal_answers`).
     """
-    first = [*(range(settings.samples) or [GREEDY])]
-    components = dict.fromkeys(
-        name for problem in problems for index in first for name in samples[problem.id, index]["parts"]
-    )
+    indices = [*(range(settings.samples) or [GREEDY])]
+    sampled = [[samples[problem.id, index] for index in indices] for problem in problems]
+    components = dict.fromkeys(name for group in sampled for sample in group for name in sample["parts"])
     names = _names(settings, components, reasons)
+    spellings = same or [{} for _ in problems]
     rows = []
-    together = same or [{} for _ in problems]
-    for problem, votes in zip(problems, together, strict=True):
-        own = [samples[problem.id, index] for index in first]
-        own = [{**one, "answer": votes.get(one["answer"], one["answer"])} for one in own] if votes else own
+    for problem, group, votes in zip(problems, sampled, spellings, strict=True):
+        if votes:
+            group = [{**sample, "answer": votes.get(sample["answer"], sample["answer"])} for sample in group]
         greedy = [samples[problem.id, GREEDY]] if settings.greedy else []
-        rows.append({name: problem_value(name, greedy if name == GREEDY else own) for name in names})
-    unknown = {name for row in rows for name, value in row.items() if value is None}
+        rows.append({name: problem_value(name, greedy if name == GREEDY else group) for name in names})
+    complete = [name for name in names if all(row[name] is not None for row in rows)]
     return [
-        ProblemValues(
-            problem.id,
-            problem.subgroup,
-            {name: value for name, value in row.items() if value is not None and name not in unknown},
-            votes,
-        )
-        for problem, row, votes in zip(problems, rows, together, strict=True)
+        ProblemValues(problem.id, problem.subgroup, {name: row[name] for name in complete}, votes)  # type: ignore[misc]
+        for problem, row, votes in zip(problems, rows, spellings, strict=True)
     ]
 
 
 def equal_answers(
     task: Task, problems: Sequence[Problem], samples: Mapping[SampleKey, Mapping[str, Any]], settings: EvalSettings
 ) -> list[dict[str, str]]:
-    """For each problem the wrong answers that equal an earlier one in another spelling, as the task judges equality.
+    """Return each problem's wrong answers that equal an earlier one in another spelling, by the task's equality.
 
-    An answer that the verdict could not read, or not in time, votes as it is spelled.
+    An answer that the verdict could not read, or not in time, votes by its spelling.
     """
-    of_problems = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
-    wrong = [[one["answer"] for one in own if one["reason"] == WRONG and one["answer"]] for own in of_problems]
-    return task.same_answers(wrong)
+    sampled = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
+    return task.same_answers(
+        [[row["answer"] for row in group if row["reason"] == WRONG and row["answer"]] for group in sampled]
+    )
 
 
 def _names(settings: EvalSettings, components: Iterable[str], reasons: Sequence[str]) -> list[str]:
-    """The metrics of an evaluation, in the order of its files."""
+    """Return the metrics of an evaluation, in the order of its files."""
     ks = sorted(set(settings.pass_at))
     names = [GREEDY] if settings.greedy else []
     names += [f"avg@{settings.samples}"] if settings.samples else []
@@ -84,33 +79,37 @@ def _names(settings: EvalSettings, components: Iterable[str], reasons: Sequence[
 
 
 def _estimate(name: str, values: Sequence[float], result: Mapping[str, Any]) -> Estimate:
-    """The mean of a metric over problems with its 95% interval."""
     return share_interval(values) if metric(name).share else mean_interval(values, bounds(name, result))
 
 
 def range_of_rewards(rows: Sequence[ProblemValues], declared: tuple[float, float]) -> list[float] | None:
-    """The lowest and the highest reward that a task declares; None where a mean of a problem lies outside."""
+    """Return the ``declared`` lowest and highest reward; None if a problem's mean lies outside."""
     rewards = [row.values["reward"] for row in rows]
     return list(declared) if declared[0] <= min(rewards) and max(rewards) <= declared[1] else None
 
 
 def summarise(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
-    """``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values.
+    """Return ``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values.
 
     Args:
-        result: the rest of metrics.json, which may know the range of rewards.
+        result: the rest of metrics.json, which may have the range of rewards.
     """
-    groups: dict[str, list[ProblemValues]] = {}
-    for row in rows:
-        groups.setdefault(row.subgroup, []).append(row)
     return {
         "metrics": _estimates(rows, result),
-        "by_subgroup": {name: _estimates(groups[name], result) for name in sorted(groups, key=_natural)},
+        "by_subgroup": {name: _estimates(group, result) for name, group in _by_subgroup(rows).items()},
     }
 
 
+def _by_subgroup(rows: Sequence[ProblemValues]) -> dict[str, list[ProblemValues]]:
+    """Return the rows of each subgroup; "2 people" comes before "10 people"."""
+    groups: dict[str, list[ProblemValues]] = {}
+    for row in rows:
+        groups.setdefault(row.subgroup, []).append(row)
+    return {name: groups[name] for name in sorted(groups, key=_natural)}
+
+
 def average(evaluations: Sequence[Sequence[ProblemValues]]) -> list[ProblemValues]:
-    """Each problem's values averaged over evaluations of the same problems (several checkpoints of a run).
+    """Return each problem's values averaged over evaluations of the same problems (several checkpoints of a run).
 
     The problem stays the unit: averaging checkpoints adds no problems. Raises ValueError when the problems differ.
     """
@@ -147,19 +146,18 @@ class PairedDifference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval of the difference lies on one side of zero."""
+        """Return whether the interval of the difference excludes zero."""
         low, high = self.difference.low, self.difference.high
         return low is not None and high is not None and (low > 0 or high < 0)
 
     @property
     def doubt(self) -> str:
-        """Why a difference is not clear: of one problem, or the same in every problem, it has no interval."""
+        """Return why a difference is not clear: of one problem, or the same in every problem, it has no interval."""
         if self.difference.low is not None:
             return "within noise"
         return "no interval" if self.difference.value else "no difference"
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
         return {
             "before": self.before.as_json(),
             "after": self.after.as_json(),
@@ -172,7 +170,7 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
     """Pair every metric that both evaluations have by problem.
 
     Raises UserError when they are not of the same problems and settings: a difference between such evaluations would
-    not be one between models. The style of the prompts may differ, as every model is asked in the style it knows.
+    not be one between models. The style of the prompts may differ: every model has the style that it was made for.
     """
     first, second = (dict(flat(evaluation.settings)) for evaluation in (before, after))
     problems = [
@@ -188,14 +186,14 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
         )
     if problems:
         raise UserError(problems)
-    return paired_rows(list(before.rows), [b[row.id] for row in before.rows], before.result)
+    return _compare_rows(before.rows, b, before.result)
 
 
 @dataclass(frozen=True)
 class PairedComparison:
     """A model (before) against another (after), paired by problem; overall and by subgroup.
 
-    ``note``: what two runs of methods do not show; None of others.
+    ``note``: a remark on a comparison of two runs.
     """
 
     before: Evaluation
@@ -204,7 +202,6 @@ class PairedComparison:
     note: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "before": self.before.result["label"],
             "metrics": {name: item.as_json() for name, item in self.overall.items()},
@@ -217,26 +214,22 @@ class PairedComparison:
 
 
 def compare_models(before: Evaluation, after: Evaluation, note: str | None) -> PairedComparison:
-    """Return :func:`compare_evals`, and the same for each subgroup."""
+    """Return the comparison over all problems and for each subgroup. Raises UserError as :func:`compare_evals`."""
     overall = compare_evals(before, after)
-    new = {row.id: row for row in after.rows}
-    groups: dict[str, list[ProblemValues]] = {name: [] for name in after.result["by_subgroup"]}
-    for row in before.rows:
-        groups[row.subgroup].append(row)
-    by_subgroup = {
-        name: paired_rows(rows, [new[row.id] for row in rows], after.result) for name, rows in groups.items()
-    }
+    by_id = {row.id: row for row in after.rows}
+    groups = _by_subgroup(before.rows)
+    by_subgroup = {name: _compare_rows(rows, by_id, after.result) for name, rows in groups.items()}
     return PairedComparison(before, overall, by_subgroup, note)
 
 
-def paired_rows(
-    before: list[ProblemValues], after: list[ProblemValues], result: Mapping[str, Any]
+def _compare_rows(
+    before: Sequence[ProblemValues], after: Mapping[str, ProblemValues], result: Mapping[str, Any]
 ) -> dict[str, PairedDifference]:
-    """The comparison of two tables of the same problems in the same order, of the task of ``result``."""
-    metrics = [name for name in before[0].values if name in after[0].values]
+    """Compare each metric of the rows with the rows ``after``, by problem; ``result`` has the range of rewards."""
     table: dict[str, PairedDifference] = {}
-    for name in metrics:
-        old, new = ([row.values[name] for row in rows] for rows in (before, after))
-        first, second = (_estimate(name, values, result) for values in (old, new))
-        table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, result)))
+    for name in before[0].values:
+        if name in after[before[0].id].values:
+            old, new = [row.values[name] for row in before], [after[row.id].values[name] for row in before]
+            first, second = (_estimate(name, values, result) for values in (old, new))
+            table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, result)))
     return table

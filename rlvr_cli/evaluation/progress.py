@@ -1,4 +1,4 @@
-"""What a person sees while an evaluation samples: a bar on a terminal, a line now and then elsewhere."""
+"""Show the progress of an evaluation: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @dataclass(frozen=True)
 class ProgressView:
-    """Where a person follows what samples.
+    """The output for the progress of evaluations.
 
     Attributes:
-        watch: from a label to a context with the callback that shows its evaluation's progress.
+        watch: a context of a label, with the callback that shows the progress of its evaluation.
         say: shows one line.
     """
 
@@ -35,18 +35,15 @@ class ProgressView:
 
 
 @contextmanager
-def progress_view(kept: str) -> Iterator[ProgressView]:
-    """Progress and lines on standard error; after Ctrl-C a line more, that ``kept`` are kept."""
+def progress_view(noun: str) -> Iterator[ProgressView]:
+    """Yield the view of standard error; after Ctrl-C a line tells the user that the samples (``noun``) are kept."""
     console = Console(stderr=True, highlight=False, markup=False)
+    watch = _bar if console.is_terminal else _lines
     try:
-        yield ProgressView(_watcher(console), lambda line: say(console, line))
+        yield ProgressView(lambda label: watch(console, label), lambda line: say(console, line))
     except KeyboardInterrupt:
-        say(console, f"stopped: the {kept} so far are kept, and the same command continues")
+        say(console, f"stopped: the {noun} so far are kept, and the same command continues")
         raise
-
-
-def _watcher(console: Console) -> Callable[[str], AbstractContextManager[ProgressCallback]]:
-    return (lambda label: _bar(console, label)) if console.is_terminal else (lambda label: _lines(console, label))
 
 
 @contextmanager
@@ -82,13 +79,12 @@ def _lines(console: Console, label: str) -> Iterator[ProgressCallback]:
     def show(progress: Progress) -> None:
         nonlocal last
         now = time.monotonic()
-        first = progress.done == progress.found
-        finished = progress.done == progress.planned
-        if not first and not finished and now - last < _SECONDS_BETWEEN_LINES:
+        first = progress.done == progress.earlier
+        if not first and progress.done < progress.planned and now - last < _SECONDS_BETWEEN_LINES:
             return
         last = now
         line = f"{label}: {progress.done} of {progress.planned} samples"
-        if first and progress.found:
+        if first and progress.earlier:
             line += " on disk from before"
         elif progress.tokens:
             line += f", {progress.tokens / max(1e-9, now - started):,.0f} tokens/s, {now - started:.0f} s"

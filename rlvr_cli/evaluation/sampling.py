@@ -33,18 +33,18 @@ from rlvr_cli.tasks.problem import Problem, Verdict
 
 
 def weights_hash(model: Any) -> str:
-    """SHA-256 over the names, types, shapes and bytes of a model's parameters and buffers.
+    """Return the SHA-256 of the names, types, shapes and bytes of a model's parameters and buffers.
 
-    A value head, which a model has in training alone, is none of them.
+    A value head is left out: a model has it in training alone.
     """
-    whole = hashlib.sha256()
+    state = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if name.startswith("value_head."):
             continue
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        whole.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        whole.update(flat.view(torch.uint8).numpy().data)
-    return whole.hexdigest()
+        state.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        state.update(flat.view(torch.uint8).numpy().data)
+    return state.hexdigest()
 
 
 def row_key(problem_id: str, sample: int | str) -> int:
@@ -53,11 +53,11 @@ def row_key(problem_id: str, sample: int | str) -> int:
 
 
 class BatchSampler(Sampler):
-    """A model that an engine completes batches of prompts with.
+    """A model with the engine that samples it in batches.
 
-    A sample's random stream is named by its problem and index, and batches are cut from the whole plan, so filling gaps
-    gives the samples that an unbroken evaluation would have. (The transformers engine seeds whole batches: what it adds
-    to a batch that was cut off are other samples of the same policy.)
+    A sample's random stream is named by its problem and index, and batches are cut from the whole plan, so a resumed
+    evaluation has the samples of an unbroken one. (The transformers engine seeds whole batches: what it adds to an
+    unfinished batch are other samples of the same policy.)
 
     Attributes:
         stops: the ids that end a completion. positions: the model's longest sequence; None = no limit.
@@ -75,13 +75,13 @@ class BatchSampler(Sampler):
     def fill(self, store: SampleStore | None, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         """Add every missing sample. Each batch is on the disk before the next begins.
 
-        In several processes each samples a batch of a piece of the plan, then rank 0 writes the piece in the plan's
-        order: the file does not show how many there were, and none waits longer for another than a batch takes.
+        Each process samples a share of a piece of the plan, then rank 0 writes the piece in the plan's order, so the
+        file does not depend on the number of processes.
 
         Args:
-            store: None in the processes that sample their share for rank 0.
+            store: None in the processes that sample for rank 0.
         Raises:
-            UserError: the folder holds samples of other problems under the same ids, or a completion might run past the
+            UserError: the folder holds samples of other problems under the same ids, or a completion might exceed the
                 model's positions. RunError: the model's probabilities are not finite.
         """
         prompts = {problem.id: prompt_ids(task, problem, self.tokenizer) for problem in problems}
@@ -90,19 +90,19 @@ class BatchSampler(Sampler):
             raise UserError(too_long("max_new_tokens", settings.max_new_tokens, longest, self.positions))
         hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
 
-        def keys_found() -> frozenset[SampleKey]:
+        def stored_keys() -> frozenset[SampleKey]:
             if store is None:
                 return frozenset()
-            store.expect(problems, settings, hashes)
-            store.add_prompts({name: response_text(self.tokenizer, ids, ()) for name, ids in prompts.items()})
+            texts = {name: response_text(self.tokenizer, ids, ()) for name, ids in prompts.items()}
+            store.expect(problems, settings, hashes, texts)
             return frozenset(store.samples)
 
-        there = self.world.from_main(keys_found)
+        stored = self.world.from_main(stored_keys)
         by_id = {problem.id: problem for problem in problems}
         size = settings.kept_at_once * self.world.processes
         for temperature, keys in passes(problems, settings):
             for first in range(0, len(keys), size):
-                missing = [key for key in keys[first : first + size] if key not in there]
+                missing = [key for key in keys[first : first + size] if key not in stored]
                 if not missing:
                     continue
                 share = deal(missing, self.world.processes)[self.world.rank]
@@ -175,7 +175,7 @@ class LocalSampler(BatchSampler):
     Args:
         engine: auto, local or transformers.
     Raises:
-        UserError: ``engine`` is none of these, or cannot sample this model.
+        UserError: ``engine`` is another one, or cannot sample this model.
     """
 
     def __init__(self, model: Any, tokenizer: Any, engine: str = "auto", world: World = ALONE) -> None:
@@ -186,7 +186,7 @@ class LocalSampler(BatchSampler):
         positions = getattr(model.config, "max_position_embeddings", None)
         super().__init__(choose_engine(engine, model)[0], model, tokenizer, eos_token_ids(model, tokenizer), positions)
         self.world, self.style = world, prompt_style(model.config)
-        # The others have no store.
+        # The other processes have no store.
         self.weights = weights_hash(model) if world.main else ""
 
     def fill(self, store: SampleStore | None, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
@@ -199,12 +199,12 @@ class LocalSampler(BatchSampler):
 
 
 class VllmSampler(BatchSampler):
-    """A model in vLLM, whose log-probabilities are of what was sampled from at temperature 0 and 1 alone.
+    """A model in vLLM, whose log-probabilities are of the sampled distribution at temperature 0 and 1 alone.
 
-    Its samples are not those of the same model under another engine, whose random streams differ.
+    Other engines have other random streams, and so other samples of the same model.
 
     Args:
-        engine: `vllm.LLM`. folder: the model's files, whose hash stands for the weights.
+        engine: `vllm.LLM`. folder: the model's files; their hash identifies the weights.
     """
 
     scored_at = (0.0, 1.0)
@@ -216,33 +216,28 @@ class VllmSampler(BatchSampler):
 
 
 def deal(keys: Sequence[SampleKey], processes: int) -> list[list[SampleKey]]:
-    """Return ``keys`` dealt out to as many processes, to each about as many: problem by problem in turn.
+    """Return ``keys`` split into shares of about equal size, problem by problem in turn.
 
-    The samples of a problem stay together, since its prompt is then computed once, but for what would make one
-    process's share larger than the others'. Problems in turn, since neighbours are often of like difficulty, and so of
-    like length.
+    The samples of a problem stay together as far as the size allows: its prompt is then computed once. Problems in
+    turn: neighbours are often of like difficulty, and so of like length.
     """
     most = -(-len(keys) // processes)
     shares: list[list[SampleKey]] = [[] for _ in range(processes)]
     turn = 0
-    for _, of_problem in groupby(keys, key=lambda key: key[0]):
-        run = list(of_problem)
-        while run:
+    for _, group in groupby(keys, key=lambda key: key[0]):
+        rest = list(group)
+        while rest:
             share = shares[turn % processes]
             room = most - len(share)
-            share.extend(run[:room])
-            run = run[room:]
+            share += rest[:room]
+            rest = rest[room:]
             turn += 1
     return shares
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Completions, their texts and verdicts, in the order of the rows.
-
-    Attributes:
-        seconds: how long judging took after the last completion was sampled.
-    """
+    """Completions, their texts and verdicts, in the order of the rows; ``seconds``: judging after the sampling."""
 
     completions: Completions
     texts: list[str]
@@ -257,36 +252,34 @@ def sample_and_judge(
     tokenizer: Any,
     stops: Collection[int],
 ) -> Judged:
-    """Return completions of the rows whose problems are ``problems``, judged.
+    """Return completions of rows with these ``problems``, judged.
 
-    The verdicts are those that ``judge_many`` gives, whenever a completion ended. A judge of this process would only
-    take turns with the sampler: it judges when all are there.
+    Judges in other processes begin as soon as a completion ends, with the verdicts of ``judge_many``; a judge in this
+    process would only take turns with the sampler, and judges at the end.
 
     Args:
         sample: an engine's call, but for its ``on_done``.
-        stops: the ids that end a completion, which its text is without.
+        stops: the ids that end a completion; its text is without them.
     """
-    began = task.judging()
-    if began is None:
+    judging, by_row = task.judging(), dict[int, str]()
+    if judging is None:
         completions = sample(None)
         sampled = time.perf_counter()
         texts = [response_text(tokenizer, ids, stops) for ids in completions.ids]
         verdicts = task.judge_many(problems, texts, completions.truncated, completions.ids)
         return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
-    by_row: dict[int, str] = {}
-    with began as judging:
+    with judging:
 
-        def begin(rows: Sequence[int], done: Completions) -> None:
+        def judge(rows: Sequence[int], done: Completions) -> None:
             for row, ids, truncated in zip(rows, done.ids, done.truncated, strict=True):
                 by_row[row] = response_text(tokenizer, ids, stops)
                 judging.add(problems[row], by_row[row], truncated=truncated)
 
-        completions = sample(begin)
+        completions = sample(judge)
         sampled = time.perf_counter()
         rest = [row for row in range(len(problems)) if row not in by_row]
-        begin(rest, completions.of(rest))
+        judge(rest, completions.of(rest))
         verdict_of = dict(zip(by_row, judging.verdicts(), strict=True))
     rows = range(len(problems))
-    return Judged(
-        completions, [by_row[row] for row in rows], [verdict_of[row] for row in rows], time.perf_counter() - sampled
-    )
+    texts, verdicts = [by_row[row] for row in rows], [verdict_of[row] for row in rows]
+    return Judged(completions, texts, verdicts, time.perf_counter() - sampled)

@@ -25,11 +25,11 @@ SampleKey = tuple[str, int | str]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an evaluation is: samples on disk of those planned, how many of them were there before, new tokens."""
+    """Samples on disk and planned, those of an earlier call, and new tokens of an evaluation."""
 
     done: int
     planned: int
-    found: int
+    earlier: int
     tokens: int
 
 
@@ -40,10 +40,10 @@ class Sampler:
     """A model with what samples it: in this process, in vLLM, or behind a server.
 
     Attributes:
-        weights: a hash of the weights, or what stands for it. engine_identity: what else decides the samples.
-        style: the prompts that the model was made for. tokenizer: None where a server has the only one.
-        served_as: the model's and its server's name in place of its own; None of a model that is loaded here.
-        longest: the tokens of a prompt with its completion that a server takes; None = it does not say.
+        weights: a hash of the weights, or its substitute. engine_identity: what else decides the samples.
+        style: the prompts that the model was made for. tokenizer: None if only a server has it.
+        served_as: the names of a served model and of its server; None for a model that is loaded here.
+        longest: the tokens of a prompt with its completion that a server takes; None = unknown.
     """
 
     weights: str
@@ -75,25 +75,18 @@ class Sampler:
 class SampleStore:
     """Append-only samples of one model under one set of sampling settings.
 
-    ``identity`` says which: the weights' hash, the task's settings, the sampling settings. A folder that holds samples
-    of another identity is refused, so that samples of two checkpoints can never be mixed.
+    A folder that holds samples of another ``identity`` (the weights' hash, the task's settings, the sampling settings)
+    is refused, so that samples of two checkpoints can never be mixed.
 
     Attributes:
-        samples: those in the folder, once it is open, by (problem id, sample index or "greedy").
+        samples: of the folder, once it is open, by (problem id, sample index or "greedy").
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], progress: ProgressCallback | None = None) -> None:
         self.folder, self.identity = folder, dict(identity)
+        self.meta_path, self.samples_path = folder / "meta.json", folder / "samples.jsonl"
         self.samples: dict[SampleKey, dict[str, Any]] = {}
-        self._report, self._progress = progress, Progress(0, 0, 0, 0)
-
-    @property
-    def meta_path(self) -> Path:
-        return self.folder / "meta.json"
-
-    @property
-    def samples_path(self) -> Path:
-        return self.folder / "samples.jsonl"
+        self._callback, self._progress = progress or (lambda _: None), Progress(0, 0, 0, 0)
 
     @contextmanager
     def open(self) -> Iterator[dict[SampleKey, dict[str, Any]]]:
@@ -114,13 +107,16 @@ class SampleStore:
             self.samples = self._read()
             yield self.samples
 
-    def expect(self, problems: Sequence[Problem], settings: EvalSettings, prompts: Mapping[str, str]) -> None:
-        """Report how many of the samples that are asked for are here.
+    def expect(
+        self, problems: Sequence[Problem], settings: EvalSettings, prompts: Mapping[str, str], texts: Mapping[str, str]
+    ) -> None:
+        """Report the number of planned samples and of those in the folder, and record the prompts for a reader.
 
         Args:
-            prompts: the hash of each problem's prompt, by its id.
+            prompts, texts: the hash and the text of each problem's prompt, by its id.
         Raises:
-            UserError: samples here answer other prompts, or were judged by other gold answers.
+            UserError: the folder's samples answer other prompts, or were judged by other gold answers.
+            RunError: the disk refuses the prompts.
         """
         judged_by = {problem.id: _judged_by(problem) for problem in problems}
         for (problem_id, _), record in self.samples.items():
@@ -137,40 +133,38 @@ class SampleStore:
                     "the gold answer): the data changed. Choose another folder with --output."
                 )
         keys = [key for _, keys in passes(problems, settings) for key in keys]
-        found = sum(key in self.samples for key in keys)
-        self._progress = Progress(found, len(keys), found, 0)
-        if self._report is not None:
-            self._report(self._progress)
+        earlier = sum(key in self.samples for key in keys)
+        self._progress = Progress(earlier, len(keys), earlier, 0)
+        self._callback(self._progress)
+        recorded = read_prompts(self.folder)
+        if not texts.items() <= recorded.items():
+            rows = ({"problem": problem, "prompt": text} for problem, text in {**recorded, **texts}.items())
+            with self._writing(path := self.folder / PROMPTS):
+                write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
     def add(self, records: Sequence[dict[str, Any]]) -> None:
         """Add samples, wait until they are on the disk, and report it. Raises RunError when the disk refuses."""
-        try:
-            append_jsonl(
-                self.samples_path, [{**record, CHECK: sample_check(record)} for record in records], durable=True
-            )
-        except OSError as error:
-            raise _unwritable(self.samples_path, error) from error
+        rows = [{**record, CHECK: sample_check(record)} for record in records]
+        with self._writing(self.samples_path):
+            append_jsonl(self.samples_path, rows, durable=True)
         self.samples |= {(record["problem"], record["sample"]): record for record in records}
         state = self._progress
         tokens = state.tokens + sum(record["tokens"] or 0 for record in records)
         self._progress = replace(state, done=state.done + len(records), tokens=tokens)
-        if self._report is not None:
-            self._report(self._progress)
+        self._callback(self._progress)
 
-    def add_prompts(self, texts: Mapping[str, str]) -> None:
-        """Record the text of each problem's prompt in prompts.jsonl, for a reader of the samples. Raises RunError."""
-        recorded = read_prompts(self.folder)
-        if texts.items() <= recorded.items():
-            return
-        rows = ({"problem": problem, "prompt": text} for problem, text in {**recorded, **texts}.items())
-        path = self.folder / PROMPTS
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
         try:
-            write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            yield
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise RunError(
+                f"{path}: cannot be written ({error.strerror}). The samples so far are kept: once there is room, the "
+                "same command continues."
+            ) from error
 
     def _check_identity(self) -> None:
-        """Write meta.json before the first sample; afterwards raise if it is of another evaluation."""
+        """Write meta.json before the first sample; later raise an error if it is of another evaluation."""
         if not self.samples_path.exists():
             content = {"format": META_FORMAT, **self.identity, "fingerprint": digest(self.identity)}
             write_json(self.meta_path, content)
@@ -188,9 +182,11 @@ class SampleStore:
         if version != META_FORMAT:
             raise UserError(f"{self.meta_path}: is of another version of rlvr. Remove {self.folder} to evaluate again.")
         if recorded.get("fingerprint") != digest(self.identity):
-            differing = _differences(recorded, self.identity)
+            old, new = dict(flat(recorded)), dict(flat(self.identity))
+            keys = (old.keys() | new.keys()) - {"format", "fingerprint"}
+            different = sorted(key for key in keys if old.get(key) != new.get(key)) or ["fingerprint"]
             raise UserError(
-                f"{self.folder}: holds samples of another evaluation (different: {', '.join(differing)}). "
+                f"{self.folder}: holds samples of another evaluation (different: {', '.join(different)}). "
                 "Samples are never mixed: choose another folder with --output."
             )
 
@@ -210,26 +206,11 @@ class SampleStore:
         return samples
 
 
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"{path}: cannot be written ({error.strerror}). The samples so far are kept: once there is room, the same "
-        "command continues."
-    )
-
-
-def _differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Return the dotted keys of an identity whose values differ."""
-    first, second = (dict(flat(identity)) for identity in (recorded, wanted))
-    keys = (first.keys() | second.keys()) - {"format", "fingerprint"}
-    return sorted(key for key in keys if first.get(key) != second.get(key)) or ["fingerprint"]
-
-
 def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[SampleKey]]]:
     """Yield the temperature and the (problem, index) of each pass: the greedy completions, then the samples."""
     if settings.greedy:
         yield 0.0, [(problem.id, GREEDY) for problem in problems]
-    indices = range(settings.samples)
-    yield settings.temperature, [(problem.id, index) for problem in problems for index in indices]
+    yield settings.temperature, [(problem.id, index) for problem in problems for index in range(settings.samples)]
 
 
 def sample_record(
@@ -246,7 +227,7 @@ def sample_record(
     """Return one line of ``samples.jsonl``.
 
     Args:
-        prompt: the hash of the prompt. tokens, log_prob: None where a server does not tell.
+        prompt: the hash of the prompt. tokens, log_prob: None if a server does not return it.
     """
     return {
         "problem": problem.id,
@@ -262,7 +243,7 @@ def sample_record(
         "answer": verdict.answer,
         "reason": verdict.reason,
         "scorable": verdict.scorable,
-        # Counted as not correct, and in the mean reward as nothing; its reason says how many there are.
+        # An unscorable one counts as not correct and has the reward 0; its reason shows their number.
         "reward": verdict.reward if verdict.scorable else 0.0,
         "parts": verdict.parts if verdict.scorable else dict.fromkeys(verdict.parts, 0.0),
         **({"logged": dict(verdict.logged)} if verdict.logged else {}),
@@ -270,5 +251,5 @@ def sample_record(
 
 
 def _judged_by(problem: Problem) -> str:
-    """Return a hash of a problem as the judge gets it."""
+    """Return a hash of the problem's data for the judge."""
     return digest(problem.data)[:16]

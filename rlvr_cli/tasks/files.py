@@ -13,7 +13,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -102,15 +102,15 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path}: cannot be read ({error}). It must be JSON lines in UTF-8.") from error
 
 
-def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Parse a line as JSON; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
+def parsed(line: bytes) -> Any:
+    """Parse a line as JSON.
 
     Raises:
         BadRow: not UTF-8, not JSON (NaN and Infinity included), a number beyond float (1e400), or nested too deeply.
     """
     text = _decoded(line)
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=objects)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise BadRow(f"not a JSON object ({type(error).__name__}: {str(error)[:80]})") from error
 

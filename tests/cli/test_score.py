@@ -130,10 +130,8 @@ def test_bytes_that_are_no_text_and_objects_that_are_no_json(
         b'{"problem": "\xff", "response": ""}': "not UTF-8 (byte 14 of the line, 0xff)",
         b'{"problem": {"solution": [NaN]}, "response": ""}': "NaN is no JSON",
         b'{"problem": {"target": -Infinity}, "response": ""}': "-Infinity is no JSON",
-        b'{"problem": {}, "response": "", "response": ""}': "'response' stands there twice",
         b'{"problem": {"target": 1e400}, "response": ""}': "1e400 is larger than any float",
         b'{"problem": {"question": "\\ud800"}, "response": ""}': "half of a surrogate pair",
-        b'{"problem": {"names": 1, "names": 2}, "response": ""}': "'names' stands there twice",
         b'{"problem": {"target": ' + b"1" * 5000 + b'}, "response": ""}': "not a JSON object",
         b"\xfe\xff\x00{": "not UTF-8",
     }

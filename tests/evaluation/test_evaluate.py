@@ -125,7 +125,7 @@ def test_a_second_evaluation_samples_nothing_and_more_samples_or_problems_only_t
     assert records(tmp_path) == before
 
     _, steps = run(loaded[0], task, problems, SETTINGS, tmp_path)
-    assert steps[-1].found == len(before) == 9
+    assert steps[-1].earlier == len(before) == 9
     after = records(tmp_path)
     assert len(after) == PLANNED
     assert {key: after[key] for key in before} == before
@@ -213,7 +213,7 @@ def test_a_killed_evaluation_continues_to_the_same_samples(
     assert 0 < kept < PLANNED
 
     _, steps = run(loaded[0], task, problems, SETTINGS, tmp_path / "killed")
-    assert steps[0].done == steps[0].found == kept
+    assert steps[0].done == steps[0].earlier == kept
     run(loaded[0], task, problems, SETTINGS, tmp_path / "unbroken")
     assert records(tmp_path / "killed") == records(tmp_path / "unbroken")
     metrics = [(tmp_path / name / "metrics.json").read_text(encoding="utf-8") for name in ("killed", "unbroken")]

@@ -11,7 +11,8 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import choose_task
-from rlvr_cli.evaluation.filter import fate, parse_keep
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.filter import decide, parse_keep
 from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 
@@ -51,7 +52,7 @@ def test_ranges_of_right_attempts(text: str, expected: tuple[int, int]) -> None:
 
 def test_what_is_no_range() -> None:
     for text in ["", "..", "x", "1-7", "1..2..3", "-1", "0.5", "7..1", "9", "1..9", "9.."]:
-        with pytest.raises(ValueError, match=r"must be|is above|there are only 8"):
+        with pytest.raises(UserError, match=r"must be|is above|there are only 8"):
             parse_keep(text, 8)
 
 
@@ -71,7 +72,7 @@ def test_what_is_no_range() -> None:
 def test_an_attempt_that_could_not_be_judged_is_no_failure(
     right: int, unjudged: int, keep: tuple[int, int], expected: str
 ) -> None:
-    assert fate(right, unjudged, keep) == expected
+    assert decide(right, unjudged, keep) == expected
 
 
 def test_numina_hard_by_default_both_of_two_attempts_fail(call: Call, tmp_path: Path) -> None:

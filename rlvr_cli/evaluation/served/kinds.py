@@ -1,8 +1,8 @@
-"""The body of a request by the kind of server, and the fields of its answers.
+"""The body of a request by the kind of server, and the completion in its answer.
 
-The common fields are OpenAI's. What lies beyond is needed to sample from the model's own distribution: vLLM and SGLang
-take top_k, top_p and penalties that a request leaves out from the model's generation_config.json, llama.cpp has
-defaults of its own, and transformers samples only when a generation config says so.
+The common fields are OpenAI's. The others make a server sample from the model's own distribution: vLLM and SGLang take
+top_k, top_p and penalties that a request leaves out from the model's generation_config.json, llama.cpp has its own
+defaults, and transformers samples only if a generation config asks for it.
 Sources: vLLM's and SGLang's `entrypoints/openai` (protocols of completions), llama.cpp's `tools/server/README.md`,
 transformers 5.23's `cli/serving`.
 """
@@ -11,47 +11,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_cli.core.text import shortened
 from rlvr_cli.models.sampling.engine import SamplingParams
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of server.
-
-    Attributes:
-        takes_ids: prompts may be token ids, so nothing can be added to them.
-        keeps_special: special tokens stay in the text of a completion.
-        template_options: chat takes variables of the chat template.
-    """
-
-    name: str
-    takes_ids: bool = False
-    keeps_special: bool = False
-    template_options: bool = False
-
-
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("openai"),
-        Kind("vllm", takes_ids=True, keeps_special=True, template_options=True),
-        Kind("sglang", takes_ids=True, keeps_special=True, template_options=True),
-        Kind("llamacpp", takes_ids=True, template_options=True),
-        Kind("transformers"),
-    )
-}
+# These take token ids, to which nothing can be added, as prompts, and variables of the chat template.
+TAKE_IDS = ("vllm", "sglang", "llamacpp")
+# These leave special tokens in the text of a completion.
+KEEP_SPECIAL = ("vllm", "sglang")
 
 
 @dataclass(frozen=True)
 class Prompt:
     """A prompt as text and token ids (completions), or as messages (chat).
 
-    ``options``: the template's variables. ``opened``: the template that writes the messages ends in an open
-    ``<think>``.
+    Attributes:
+        options: variables of the chat template.
+        opened: the model's template ends the messages with an open ``<think>``.
     """
 
     text: str = ""
@@ -62,20 +41,12 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One completion to ask for. ``params.eos_token_ids`` are as far as they are known."""
-
-    prompt: Prompt
-    params: SamplingParams
-    pad: int | None = None
-
-
-@dataclass(frozen=True)
 class Answer:
-    """A completion as a server returned it; None is what it left out, or cannot be.
+    """A completion as a server returned it; None is a field that it left out.
 
-    ``token_ids`` are those of the completion, with the one that ended it. ``reasoning`` is what a server cut out of
-    the text as the model's thoughts.
+    Attributes:
+        token_ids: of the completion, with the one that ended it.
+        reasoning: the model's thoughts, if the server separates them from the text.
     """
 
     text: str
@@ -85,126 +56,79 @@ class Answer:
     token_ids: tuple[int, ...] | None = None
     log_prob: float | None = None
     prompt_tokens: int | None = None
-    prompt_ids: tuple[int, ...] | None = None
     reasoning: str | None = None
 
 
-def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = False, openai_host: bool = False) -> Any:
-    """The JSON body of a request.
+def request_body(
+    kind: str, model: str | None, prompt: Prompt, params: SamplingParams, *, openai_host: bool = False
+) -> dict[str, Any]:
+    """Return the JSON body of a request.
 
     Args:
-        as_text: send the prompt as text even where token ids are taken. openai_host: it goes to OpenAI itself, whose
-            chat calls the longest completion `max_completion_tokens`.
+        openai_host: the server is OpenAI's, whose chat calls the longest completion `max_completion_tokens`.
     """
-    prompt, params = ask.prompt, ask.params
-    chat = prompt.messages is not None
+    chat, sampled, stops = prompt.messages is not None, params.temperature > 0, list(params.eos_token_ids)
     body: dict[str, Any] = {} if model is None else {"model": model}
     if chat:
         body["messages"] = [dict(message) for message in prompt.messages or ()]
         if prompt.options:
             body["chat_template_kwargs"] = dict(prompt.options)
     else:
-        by_ids = kind.takes_ids and prompt.ids is not None and not as_text
-        body["prompt"] = list(prompt.ids or ()) if by_ids else prompt.text
+        body["prompt"] = prompt.text if prompt.ids is None or kind not in TAKE_IDS else list(prompt.ids)
     body["max_completion_tokens" if chat and openai_host else "max_tokens"] = params.max_new_tokens
     body["seed"] = params.seed
-    if kind.name == "transformers":
-        return body | {"generation_config": json.dumps(_generation_config(ask))}
-    body |= {"temperature": params.temperature, "top_p": params.top_p if params.temperature > 0 else 1.0}
-    if kind.name in ("vllm", "sglang"):
+    if kind == "transformers":
+        # It replaces the checkpoint's, so it must name everything, the tokens that end a completion too.
+        config: dict[str, Any] = {"do_sample": sampled, "max_new_tokens": params.max_new_tokens}
+        config |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": 0} if sampled else {}
+        config |= {"eos_token_id": stops, "pad_token_id": stops[0]} if stops else {}
+        return body | {"generation_config": json.dumps(config)}
+    body |= {"temperature": params.temperature, "top_p": params.top_p if sampled else 1.0}
+    if kind in KEEP_SPECIAL:
         body |= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         body |= {"frequency_penalty": 0.0, "skip_special_tokens": False}
-        if params.eos_token_ids:
-            body["stop_token_ids"] = list(params.eos_token_ids)
-        if not chat:
-            body |= {"return_token_ids": True, "logprobs": 0}
-    if kind.name == "vllm":
-        body["spaces_between_special_tokens"] = False
-        if not chat:
-            body["add_special_tokens"] = False
-    if kind.name == "llamacpp":
+        body |= {"stop_token_ids": stops} if stops else {}
+        body |= {} if chat else {"return_token_ids": True, "logprobs": 0}
+    if kind == "vllm":
+        body |= {"spaces_between_special_tokens": False, **({} if chat else {"add_special_tokens": False})}
+    if kind == "llamacpp":
         body |= {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        # Its own order applies top_p before the temperature.
+        # Its default order applies top_p before the temperature.
         body["samplers"] = ["temperature", "top_p"]
     return body
 
 
-def _generation_config(ask: Ask) -> dict[str, Any]:
-    """It replaces the checkpoint's, so it must name everything, the tokens that end a completion too."""
-    params, stops = ask.params, list(ask.params.eos_token_ids)
-    config: dict[str, Any] = {"do_sample": params.temperature > 0, "max_new_tokens": params.max_new_tokens}
-    if params.temperature > 0:
-        config |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": 0}
-    if stops:
-        config |= {"eos_token_id": stops, "pad_token_id": stops[0] if ask.pad is None else ask.pad}
-    return config
-
-
-def read_answer(answer: Any, ask: Ask) -> Answer:
-    """The completion in an answer. Raises ValueError for one that holds none, or one that was broken off."""
-    choice = _first_choice(answer)
-    reason = choice.get("finish_reason")
-    if reason in ("abort", "error"):
-        raise ValueError(f"the server aborted the completion ({reason})")
-    message = choice.get("message")
-    chat = isinstance(message, Mapping)
-    text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
-    reasoning = None
-    if isinstance(message, Mapping):
-        reasoning = next((v for k in ("reasoning_content", "reasoning") if isinstance(v := message.get(k), str)), None)
-    if text is None and chat:
-        # All tokens were spent on thoughts, or on a refusal.
-        refusal = message.get("refusal") if isinstance(message, Mapping) else None
-        text = refusal if isinstance(refusal, str) else ""
-    if not isinstance(text, str):
-        raise ValueError("a choice without text")
-    if not isinstance(reason, str):
-        raise ValueError("a choice without finish_reason")
-    usage = answer.get("usage")
-    usage = usage if isinstance(usage, Mapping) else {}
-    most = ask.params.max_new_tokens
-    ids = _ids(choice.get("token_ids"), most)
-    return Answer(
-        text=_without_surrogates(text),
-        truncated=reason == "length",
-        model=answer["model"] if isinstance(answer.get("model"), str) else None,
-        tokens=_count(usage.get("completion_tokens"), most) if ids is None else len(ids),
-        token_ids=ids,
-        log_prob=_log_prob(choice.get("logprobs"), most) if ask.params.temperature in (0.0, 1.0) else None,
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        prompt_ids=_ids(choice.get("prompt_token_ids")),
-        reasoning=_without_surrogates(reasoning) if reasoning else None,
-    )
+def read_answer(content: Any, params: SamplingParams) -> Answer:
+    """Return the completion in an answer. Raises ValueError if it has none, or an aborted one."""
+    try:
+        choice, usage = content["choices"][0], content.get("usage") or {}
+        message, reason, reasoning = choice.get("message"), choice["finish_reason"], None
+        if message is None:
+            text = choice["text"]
+        else:
+            # Without content all tokens were spent on thoughts, or on a refusal.
+            text = message.get("content") if message.get("content") is not None else message.get("refusal") or ""
+            reasoning = message.get("reasoning_content") or message.get("reasoning")
+        if reason in ("abort", "error", None):
+            raise ValueError(f"the server aborted the completion ({reason})")
+        ids = choice.get("token_ids")
+        # At another temperature servers return those of another distribution than was sampled from.
+        log_probs = (choice.get("logprobs") or {}).get("token_logprobs") if params.temperature in (0.0, 1.0) else None
+        log_prob = math.fsum(log_probs) if log_probs is not None and None not in log_probs else None
+        return Answer(
+            text=_without_surrogates(text),
+            truncated=reason == "length",
+            model=content.get("model"),
+            tokens=usage.get("completion_tokens") if ids is None else len(ids),
+            token_ids=None if ids is None else tuple(map(int, ids)),
+            log_prob=log_prob if log_prob is not None and math.isfinite(log_prob) else None,
+            prompt_tokens=usage.get("prompt_tokens"),
+            reasoning=_without_surrogates(reasoning) if reasoning else None,
+        )
+    except (AttributeError, LookupError, OverflowError, TypeError) as error:
+        raise ValueError(f"no completion in {shortened(json.dumps(content), 200)}") from error
 
 
 def _without_surrogates(text: str) -> str:
-    """Half of a character, which JSON can say and no file can hold, becomes the replacement character."""
+    """Replace half a character, which JSON can hold and a file cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _first_choice(answer: Any) -> Mapping[str, Any]:
-    choices = answer.get("choices") if isinstance(answer, Mapping) else None
-    if not isinstance(choices, Sequence) or not choices or not isinstance(choices[0], Mapping):
-        said = " ".join(json.dumps(answer).split())
-        raise ValueError(f"no choices in {said[:200]}")
-    found: Mapping[str, Any] = choices[0]
-    return found
-
-
-def _count(value: Any, most: float = math.inf) -> int | None:
-    return value if type(value) is int and 0 <= value <= most else None
-
-
-def _ids(value: Any, most: float = math.inf) -> tuple[int, ...] | None:
-    possible = isinstance(value, list) and len(value) <= most
-    return tuple(value) if possible and all(type(item) is int and 0 <= item < 2**31 for item in value) else None
-
-
-def _log_prob(value: Any, most: int) -> float | None:
-    """Return the sum over the completion's tokens, which is of the model's own distribution at temperature 0 and 1."""
-    values = value.get("token_logprobs") if isinstance(value, Mapping) else None
-    if not isinstance(values, list) or len(values) > most:
-        return None
-    # A log-probability may lie above 0 by rounding; an integer of any size is none.
-    possible = all(type(item) in (int, float) and -1e6 <= item <= 1e-3 for item in values)
-    return math.fsum(values) if possible else None

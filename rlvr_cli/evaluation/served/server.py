@@ -1,24 +1,148 @@
-"""The check before anything is sampled: the server answers, serves the model, and completes one token."""
+"""A server with OpenAI's API: the connection by the openai package, and the check before anything is sampled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
+
+import httpx2
+import openai
 
 from rlvr_cli.config.schema import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.evaluation.served.client import Client, Refused, connect
-from rlvr_cli.evaluation.served.kinds import KINDS, Answer, Ask, Kind, Prompt, read_answer, request_body
-from rlvr_cli.evaluation.served.options import Endpoint, url_of
+from rlvr_cli.core.text import did_you_mean, shortened
+from rlvr_cli.evaluation.served.kinds import Answer, Prompt, read_answer, request_body
+from rlvr_cli.evaluation.served.options import Say, key_of, url_of
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.tokenizer import ModelFacts
 
-_PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
-# A server that cannot complete one token is not waited for.
+# No completion is this long.
+MOST_BYTES = 64 * 2**20
+SECONDS_BETWEEN_NOTES = 10.0
+_CONNECT_SECONDS = 10.0
+# For a server that has not completed a token yet.
 _FIRST_RETRIES = 2
+Endpoint = Literal["completions", "chat"]
+_PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """The body of a response, limited in size and time: a timeout of httpx is for one read."""
+
+    def __init__(self, stream: Any, seconds: float) -> None:
+        self.stream, self.deadline = stream, time.monotonic() + seconds
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self.stream:
+            size += len(chunk)
+            if size > MOST_BYTES:
+                raise httpx2.RemoteProtocolError(f"the answer is longer than {MOST_BYTES // 2**20} MiB")
+            if time.monotonic() > self.deadline:
+                raise httpx2.ReadTimeout("the whole answer took longer than the timeout")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+class Client:
+    """A connection to a server, for many requests at a time in one event loop; a failed one is sent ``retries`` times.
+
+    Raises UserError for a proxy of the environment that cannot be used.
+    """
+
+    def __init__(self, options: EvalConfig, say: Say, retries: int) -> None:
+        self.options, self.say, self.retries = options, say, retries
+        self.url, self.key = url_of(options), key_of(options)
+        self._last_note = -SECONDS_BETWEEN_NOTES
+        host = urlsplit(self.url).hostname or ""
+        try:
+            http = openai.DefaultAsyncHttpxClient(
+                limits=httpx2.Limits(max_connections=options.concurrency + 1),
+                # Prompts and the key go to the server that was named and to no other.
+                follow_redirects=False,
+                # Proxies of the environment do not lead to this machine.
+                trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
+                event_hooks={"request": [self._note_retry], "response": [self._limit]},
+            )
+        except (ImportError, ValueError) as error:
+            raise UserError(f"--base-url {self.url}: the proxy of the environment cannot be used: {error}") from error
+        self.api = openai.AsyncOpenAI(
+            api_key=self.key or "none",
+            base_url=self.url,
+            timeout=openai.Timeout(options.request_timeout, connect=min(_CONNECT_SECONDS, options.request_timeout)),
+            max_retries=retries,
+            # A small body of gzip may unpack to any size.
+            default_headers={"Accept-Encoding": "identity"},
+            http_client=http,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.api.close()
+
+    async def request(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON that answers ``body`` at ``path``, or the page without a body. Raises RunError."""
+        tries = f"after {self.retries + 1} tries" if self.retries else "at the first try"
+        options: Any = {"headers": {} if self.key else {"Authorization": openai.Omit()}}
+        try:
+            if body is None:
+                return await self.api.get(path, cast_to=object, options=options)
+            return await self.api.post(path, cast_to=object, body=body, options=options)
+        except openai.APITimeoutError as error:
+            limit = f"{self.options.request_timeout:g} s (eval.request_timeout)"
+            raise RunError(f"{self.url}: did not answer within {limit} ({tries}).") from error
+        except openai.APIStatusError as error:
+            status, message = error.status_code, self._one_line(error.body)
+            hint = self._hint(status, message)
+            raise RunError(f"{self.url}{path}: the server answers {status} ({message}). {hint}") from error
+        except openai.APIConnectionError as error:
+            cause = self._one_line(error.__cause__)
+            raise RunError(
+                f"{self.url}: cannot be reached or broke off ({cause}; {tries}). Check that the server is running and "
+                "that --base-url is its address."
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{self.url}{path}: the answer is not JSON.") from error
+
+    async def _limit(self, response: httpx2.Response) -> None:
+        response.stream = _Limited(response.stream, self.options.request_timeout)
+
+    async def _note_retry(self, request: httpx2.Request) -> None:
+        attempt, now = int(request.headers.get("x-stainless-retry-count", 0)), time.monotonic()
+        if attempt and now - self._last_note >= SECONDS_BETWEEN_NOTES:
+            self._last_note = now
+            self.say(f"{self.url}: a request failed and is sent again (retry {attempt})")
+
+    def _one_line(self, content: object) -> str:
+        """Return an error on one line of at most 300 characters, without the key."""
+        if isinstance(content, Mapping):
+            content = " ".join(str(content[key]) for key in ("message", "detail", "code") if content.get(key))
+        text = " ".join(str(content or "").split()) or "without a message"
+        return shortened(text.replace(self.key, "***") if self.key else text, 300)
+
+    def _hint(self, status: int, message: str) -> str:
+        if status in (401, 403):
+            cause = "Is the key right?" if self.key else "No key is set."
+            return f"{cause} It is read from the environment: export {self.options.api_key_variable}=..."
+        if status in (404, 405):
+            return (
+                "Does --base-url end where the API begins (most often in /v1), does the server have this endpoint "
+                "(eval.endpoint), and is --model-name a model that it serves?"
+            )
+        if status < 400:
+            return "It redirects; give that address as --base-url."
+        if status == 429 or status >= 500:
+            return f"It was asked {self.retries + 1} times at most (eval.retries)."
+        if any(word in message.lower() for word in ("context", "max_model_len", "too long")):
+            return "Prompt and completion do not fit: give a smaller --max-new-tokens, or serve a longer context."
+        return "If it rejects a field, name what the server is with eval.server (openai = the plain API)."
 
 
 @dataclass(frozen=True)
@@ -26,146 +150,97 @@ class Server:
     """A server that has answered.
 
     Attributes:
-        asked: the model's name in requests; None where the server wants none.
-        model: the name that its answers carry, which names the samples; empty = any.
+        kind: eval.server, resolved. name: of the model in requests; None if the server takes none.
+        model: its name in answers, which names the samples; empty = any.
         longest: prompt and completion together, in tokens, if the server lists it.
     """
 
     options: EvalConfig
-    kind: Kind
+    kind: str
     endpoint: Endpoint
-    asked: str | None
+    name: str | None
     model: str = ""
     longest: int | None = None
 
-    @property
-    def url(self) -> str:
-        """Return the server's address."""
-        return url_of(self.options)
-
-    async def ask(self, client: Client, ask: Ask, *, as_text: bool = False, retries: int | None = None) -> Answer:
-        """Return one completion. Raises RunError as :meth:`Client.request`, and when another model answers."""
-        url = self.url
-        openai_host = (urlsplit(url).hostname or "").endswith("openai.com")
-        body = request_body(self.kind, self.asked, ask, as_text=as_text, openai_host=openai_host)
-        content = await client.request(_PATHS[self.endpoint], body, retries=retries)
+    async def complete(self, client: Client, prompt: Prompt, params: SamplingParams) -> Answer:
+        """Return one completion. Raises RunError if there is none, or another model answers."""
+        openai_host = (urlsplit(client.url).hostname or "").endswith("openai.com")
+        body = request_body(self.kind, self.name, prompt, params, openai_host=openai_host)
+        content = await client.request(_PATHS[self.endpoint], body)
         try:
-            answer = read_answer(content, ask)
+            answer = read_answer(content, params)
         except ValueError as error:
-            raise RunError(f"{url}: the answer is no completion: {error}.") from error
+            raise RunError(f"{client.url}: the answer is no completion: {error}.") from error
         if self.model and answer.model is not None and answer.model != self.model:
             raise RunError(
-                f"{url}: answers as {answer.model} now, where it was {self.model} before. Samples of two models are "
-                "never mixed: restart the server with the first one, or choose another folder with --output."
+                f"{client.url}: answers as {answer.model} now, where it was {self.model} before. Samples of two models "
+                "are never mixed: restart the server with the first one, or choose another folder with --output."
             )
         return answer
 
 
-async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Callable[[str], None]) -> Server:
-    """Ask a server what it serves, and for one token.
+async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -> Server:
+    """Ask a server for its models and for one token.
 
     Args:
-        facts: the model's tokenizer, without which prompts cannot be written as text.
+        facts: the model's tokenizer; without it prompts can only be sent as chat messages.
     Raises:
         UserError: it cannot be reached, does not serve the model, or refuses to complete.
     """
-    url, auto = url_of(options), options.endpoint == "auto"
-    async with connect(options, say) as client:
-        entries = [] if options.server == "transformers" else await _listed(client)
-        kind = KINDS[options.server] if options.server != "auto" else _kind_of(entries)
-        if facts is None and (options.endpoint == "completions" or kind.name == "transformers"):
-            key = "eval.endpoint=completions" if options.endpoint == "completions" else "eval.server=transformers"
-            raise UserError(
-                f"{key}: needs the model's tokenizer and the tokens that end a completion. Name the model by its "
-                "folder or hub id, as in `rlvr eval FOLDER --engine openai --model-name ...`."
-            )
-        asked = options.model_name if kind.name == "transformers" else _model(options, entries)
-        if kind.name == "openai" and options.server == "auto":
-            say(
-                f"{url} does not say which server it is, so the plain OpenAI API is used, so its own defaults for "
-                "top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
-            )
-        endpoints: list[Endpoint] = ["completions", "chat"] if facts else ["chat"]
-        if options.endpoint != "auto":
-            endpoints = [options.endpoint]
-        server, answer = await _one_token(client, Server(options, kind, "chat", asked), endpoints, facts)
-        if server.endpoint == "chat" and auto:
-            why = "it takes no text to complete" if facts else "the model's tokenizer is not known here"
-            say(f"{url}: prompts are sent as chat messages, because {why}; the server applies its own chat template")
-        model = answer.model or asked
+    url = url_of(options)
+    async with Client(options, say, min(_FIRST_RETRIES, options.retries)) as client:
+        try:
+            kind, name, longest = await _choose_model(client, say)
+            endpoint: Endpoint = "completions" if facts is not None else "chat"
+            endpoint = endpoint if options.endpoint == "auto" else options.endpoint
+            if facts is None and (endpoint == "completions" or kind == "transformers"):
+                raise UserError(
+                    "eval.endpoint=completions and eval.server=transformers need the model's tokenizer and the tokens "
+                    "that end a completion. Name the model by its folder or hub id, as in `rlvr eval FOLDER --engine "
+                    "openai --model-name ...`."
+                )
+            if endpoint != options.endpoint and endpoint == "chat":
+                say(
+                    f"{url}: prompts are sent as chat messages, because the model's tokenizer is not known here; the "
+                    "server applies its own chat template"
+                )
+            messages = ({"role": "user", "content": "Say yes."},)
+            prompt = Prompt("Say yes.") if endpoint == "completions" else Prompt(messages=messages)
+            params = SamplingParams(max_new_tokens=1, eos_token_ids=facts.stops if facts else ())
+            server = Server(options, kind, endpoint, name, longest=longest)
+            model = (await server.complete(client, prompt, params)).model or name
+        except RunError as error:
+            raise UserError(str(error)) from error
         if model is None:
             raise UserError(f"{url}: its responses do not name the model. Give --model-name, the name of the samples.")
-        if kind.name == "transformers" and options.concurrency > 1:
+        return replace(server, model=model)
+
+
+async def _choose_model(client: Client, say: Say) -> tuple[str, str | None, int | None]:
+    """Return the kind of the server, the model's name in requests and its longest sequence, if listed."""
+    options, url = client.options, client.url
+    if options.server == "transformers":
+        return options.server, options.model_name, None
+    content = await client.request("/models")
+    entries = content.get("data") if isinstance(content, Mapping) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
+        raise UserError(
+            f"{url}/models: the answer is not a list of models as in OpenAI's API. Check --base-url, which ends in /v1 "
+            "in most cases; for `transformers serve` set eval.server=transformers."
+        )
+    owners, kind = {entry.get("owned_by") for entry in entries}, str(options.server)
+    if kind == "auto":
+        kind = next((name for name in ("vllm", "sglang", "llamacpp") if owners == {name}), "openai")
+        if kind == "openai":
             say(
-                f"{url}: transformers uses one random generator for all requests, so samples repeat only with "
-                "eval.concurrency=1 (it answers one request at a time anyway)"
+                f"{url} does not say which server it is, so the plain OpenAI API is used and the server's defaults for "
+                "top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
             )
-        entry = next((entry for entry in entries if entry["id"] == asked), {})
-        return replace(server, model=model, longest=_longest(entry))
-
-
-async def _listed(client: Client) -> list[Mapping[str, Any]]:
-    """Return what the server lists as its models. Raises UserError."""
-    try:
-        content = await client.request("/models", retries=0)
-    except RunError as error:
-        hint = (
-            ""
-            if isinstance(error, Refused)
-            else " Check that the server is running and that --base-url is its address."
-        )
-        raise UserError(f"{error}{hint} `transformers serve` may list none: eval.server=transformers.") from error
-    data = content.get("data") if isinstance(content, Mapping) else None
-    if not isinstance(data, list):
-        raise UserError(
-            f"{client.url}/models: the answer is not a list of models as in OpenAI's API. Check "
-            "--base-url; it usually ends in /v1."
-        )
-    return [entry for entry in data if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
-
-
-def _kind_of(entries: Sequence[Mapping[str, Any]]) -> Kind:
-    owners = {str(entry.get("owned_by")) for entry in entries}
-    return next((KINDS[name] for name in ("vllm", "sglang", "llamacpp") if owners == {name}), KINDS["openai"])
-
-
-def _model(options: EvalConfig, entries: Sequence[Mapping[str, Any]]) -> str:
-    served = sorted({str(entry["id"]) for entry in entries})
-    named, listed = options.model_name, ", ".join(served[:20]) or "none"
-    if named is None and len(served) == 1:
-        return served[0]
-    if named is None:
-        raise UserError(f"--model-name: {url_of(options)} serves {len(served)} models; name one. Served: {listed}.")
-    if named not in served:
-        raise UserError(
-            f"--model-name {named}: not served by {url_of(options)}.{did_you_mean(named, served)} Served: {listed}."
-        )
-    return named
-
-
-async def _one_token(
-    client: Client, server: Server, endpoints: Sequence[Endpoint], facts: ModelFacts | None
-) -> tuple[Server, Answer]:
-    """Return the server with the first endpoint that completes a token, and its answer. Raises UserError."""
-    refusals: list[str] = []
-    text, retries = "Say yes.", min(_FIRST_RETRIES, server.options.retries)
-    params = SamplingParams(max_new_tokens=1, eos_token_ids=facts.stops if facts else ())
-    for endpoint in endpoints:
-        prompt = Prompt(text) if endpoint == "completions" else Prompt(messages=({"role": "user", "content": text},))
-        ask = Ask(prompt, params, facts.tokenizer.pad_token_id if facts else None)
-        server = replace(server, endpoint=endpoint)
-        try:
-            return server, await server.ask(client, ask, retries=retries)
-        except RunError as error:
-            refusals.append(str(error))
-            if not isinstance(error, Refused) or error.status not in (400, 404, 405, 501):
-                break
-    raise UserError(refusals)
-
-
-def _longest(entry: Mapping[str, Any]) -> int | None:
-    meta = entry.get("meta")
-    for value in (entry.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, Mapping) else None):
-        if type(value) is int and value > 0:
-            return value
-    return None
+    served = {str(entry["id"]): entry for entry in entries}
+    name, listed = options.model_name, ", ".join(sorted(served)[:20]) or "none"
+    if name is None and len(served) != 1:
+        raise UserError(f"--model-name: {url} serves {len(served)} models; name one. Served: {listed}.")
+    name = name or next(iter(served))
+    if name not in served:
+        raise UserError(f"--model-name {name}: not served by {url}.{did_you_mean(name, served)} Served: {listed}.")
+    return kind, name, served[name].get("max_model_len") or (served[name].get("meta") or {}).get("n_ctx")
