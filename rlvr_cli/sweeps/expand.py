@@ -313,12 +313,9 @@ def _evaluation_configs(file: SweepFile, trials: Sequence[Trial]) -> tuple[list[
         return as_trained, []
     locations = {label(override_text(key, value)): file.location("eval", "set", key) for key, value in wanted.items()}
     texts = [override_text(key, value) for key, value in wanted.items()]
-    if spec and "eval.samples" in wanted:
-        # As in `rlvr eval`: k is set explicitly, or by the benchmark.
-        texts = [*(["eval.pass_at=[1]"] if on_benchmarks else []), *texts]
-        if spec.pass_at:
-            texts.append(pass_at := f"eval.pass_at={list(spec.pass_at)}")
-            locations[label(pass_at)] = file.location("eval", "pass_at")
+    if "eval.samples" in wanted:
+        # As in `rlvr eval`: samples without a k leave the k that they allow.
+        texts = ["eval.pass_at=[]", *texts]
     configs: list[Config] = []
     for trial in trials:
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.compare.evaluations import choose_evaluations, shared_problems
+from rlvr_cli.config.evaluation import HeldOutConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
@@ -67,7 +68,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     spec = file.spec.eval
     if spec is None:
         return []
-    from rlvr_cli.evaluation.settings import idle_key, pass_at_problems
+    from rlvr_cli.evaluation.settings import idle_key
 
     problems: list[SpecProblem] = []
     for key in spec.set:
@@ -84,12 +85,6 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
             problems.append((location, f"eval.set: eval.{name}: is set by `{name}` too; leave one out"))
     unknown = unknown_names(spec.benchmark, "--benchmark")
     problems += [(file.location("eval", "benchmark"), f"eval: {line}") for line in unknown]
-    # A benchmark sets its number of samples.
-    task_samples = {config.eval.samples for config in configs if not benchmarks_of(spec, config)}
-    counts = task_samples if spec.samples is None else {spec.samples}
-    if spec.pass_at:
-        lines = [line for samples in sorted(counts) for line in pass_at_problems(spec.pass_at, samples)]
-        problems += [(file.location("eval", "pass_at"), f"eval: {line}") for line in lines]
     return problems
 
 
@@ -171,7 +166,7 @@ def read_objective(
     spec = file.spec.objective
     if spec is None:
         return None, []
-    held_out = bool(configs) and all(config.eval.every for config in configs)
+    held_out = bool(configs) and all(config.validation.every for config in configs)
     of = spec.of or (HELD_OUT if held_out else EVAL if file.spec.eval is not None else TRAINING)
     problems = _metric_problems(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
     higher = metric(spec.metric).higher_is_better if spec.direction is None else spec.direction == "maximize"
@@ -188,14 +183,14 @@ def read_objective(
 
 def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
     """Return why trials cannot be pruned by the held-out evaluations of their training."""
-    if any(not config.eval.every for config in configs):
-        return ["search.pruning: needs held-out evaluations in training; set eval.every"]
+    if any(not config.validation.every for config in configs):
+        return ["search.pruning: needs held-out evaluations in training; set validation.every"]
     problems = [problem for config in configs for problem in _recording_problems(metric, config)]
     problems += [
-        f"search.pruning: the first held-out evaluation (eval.every={config.eval.every}) is not before the end of the "
-        f"training (train.rollouts={config.train.rollouts}); set a smaller eval.every"
+        f"search.pruning: the first held-out evaluation (validation.every={config.validation.every}) is not before the "
+        f"end of the training (train.rollouts={config.train.rollouts}); set a smaller validation.every"
         for config in configs
-        if config.eval.every >= config.train.rollouts
+        if config.validation.every >= config.train.rollouts
     ]
     return list(dict.fromkeys(problems))
 
@@ -205,7 +200,7 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
     if of == TRAINING:
         return [
             f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, names)}. "
-            "Evaluations record pass@K and more: set eval.every, or give `eval`"
+            "Evaluations record pass@K and more: set validation.every, or give `eval`"
             for config in configs
             if spec.metric not in (names := training_metrics(config.method.training))
         ]
@@ -213,11 +208,11 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
     if at_k(spec.metric) is None and spec.metric not in names:
         return [_no_such_metric(f"{spec.metric}: no metric of an evaluation", spec.metric, names)]
     if of == HELD_OUT:
-        late = [config for config in configs if not 0 < config.eval.every <= config.train.rollouts]
+        late = [config for config in configs if not 0 < config.validation.every <= config.train.rollouts]
         if late:
             return [
-                f"objective: no held-out evaluation in training (eval.every={late[0].eval.every}, "
-                f"train.rollouts={late[0].train.rollouts}); set eval.every to the rollouts between them"
+                f"objective: no held-out evaluation in training (validation.every={late[0].validation.every}, "
+                f"train.rollouts={late[0].train.rollouts}); set validation.every to the rollouts between them"
             ]
         return [problem for config in configs for problem in _recording_problems(spec.metric, config)]
     if evaluation is None:
@@ -238,31 +233,33 @@ def _no_such_metric(problem: str, name: str, names: Sequence[str]) -> str:
 
 def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None = None) -> list[str]:
     """Return which key to set if held-out evaluations, or the ``evaluation`` of finished trials, lack the metric."""
-    section, prefix = config.eval, "eval." if evaluation is None else "eval: "
-    samples, pass_at = section.samples, section.pass_at
+    section: HeldOutConfig = config.validation
+    name, prefix = "validation", "validation."
     if evaluation is not None:
-        samples = samples if evaluation.samples is None else evaluation.samples
-        pass_at = evaluation.pass_at or pass_at
-    recorded, form = _recorded_metrics(samples, pass_at, greedy=section.greedy), at_k(metric)
+        # As in `rlvr eval`: samples of the sweep without a k leave the k that they allow.
+        asked = evaluation.model_dump(include={"samples", "pass_at"}, exclude_defaults=True)
+        section = config.eval.model_copy(update={**({"pass_at": ()} if "samples" in asked else {}), **asked})
+        name, prefix = "eval", "eval: "
+    samples, form, recorded = section.n, at_k(metric), _recorded_metrics(section)
     k = None if form is None else samples if form[1] == "n" else int(form[1])
     # For finished trials any k <= samples is computed from the samples.
     if metric in recorded or (evaluation is not None and k is not None and 0 < k <= samples):
         return []
     if form is None:
-        wanted = "eval.greedy to true"
+        wanted = f"{name}.greedy to true"
     elif form[0] == "avg" or not k:
         wanted = f"{prefix}samples{f' to {k}' if k else ''}"
     elif k <= samples:
         wanted = f"{prefix}pass_at to a list with {k}, and the objective to {form[0]}@{k}"
     else:
-        wanted = f"{prefix}pass_at to a list with {k}, and {prefix}samples to at least {k}"
+        wanted = f"{prefix}pass_at to a list with {k}"
     names = ", ".join(name for name in recorded if name not in sample_metrics())
     return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {names}"]
 
 
-def _recorded_metrics(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
-    ks = [k for k in pass_at if k <= samples]
-    names = [ACCURACY, *([GREEDY] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
+def _recorded_metrics(section: HeldOutConfig) -> list[str]:
+    ks, n = section.ks, section.n
+    names = [ACCURACY, *([GREEDY] if section.greedy else []), *(["avg@n", f"avg@{n}"] if n else [])]
     return [*names, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *sample_metrics()]
 
 

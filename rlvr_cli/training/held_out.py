@@ -16,7 +16,7 @@ from rlvr_cli.training.recorder import Evaluate
 
 
 def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
-    """Return a function from the number of rollouts done to the held-out metrics; None without `eval.every`.
+    """Return a function from the number of rollouts done to the held-out metrics; None without `validation.every`.
 
     Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
     for what is reported in the end.
@@ -25,13 +25,12 @@ def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
     Every process calls it, with weights that are whole, and samples its share; rank 0 alone writes, and gets the means.
     """
     config = prepared.config
-    if config.eval.every == 0:
+    if config.validation.every == 0:
         return None
-    split = "dev" if config.task.is_generated else config.eval.split
     from rlvr_cli.evaluation.sampling import LocalSampler
 
-    settings = EvalSettings.from_config(config, split=split)
-    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
+    settings = EvalSettings.in_training(config)
+    problems = prepared.task.problems(settings.split, settings.problems, settings.problems_seed)
     benchmark = problems_name(config.task.name, config.task.data)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:

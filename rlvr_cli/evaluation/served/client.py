@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
-from rlvr_cli.config.schema import EvalConfig
+from rlvr_cli.config.evaluation import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.evaluation.served.options import key_of, url_of
 

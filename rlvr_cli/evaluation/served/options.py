@@ -6,7 +6,8 @@ import os
 from typing import Literal
 from urllib.parse import urlsplit
 
-from rlvr_cli.config.schema import Config, EvalConfig
+from rlvr_cli.config.evaluation import EvalConfig
+from rlvr_cli.config.schema import Config
 
 Endpoint = Literal["completions", "chat"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlvr_cli.config.schema import EvalConfig
+from rlvr_cli.config.evaluation import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.served.client import Client, Refused, connect
