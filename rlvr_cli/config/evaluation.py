@@ -34,8 +34,8 @@ class HeldOutConfig(Section):
     problems: Count = Field(420, description="Held-out problems.")
     samples: CountOrZero = Field(
         32,
-        description="Completions sampled for each problem, or as many as the largest k of pass_at if that is more; "
-        "0 = the greedy completion alone.",
+        description="Completions sampled for each problem, raised to the largest k of pass_at; 0 = the greedy "
+        "completion alone.",
     )
     pass_at: Annotated[tuple[Count, ...], FromList] = Field(
         (), description="Every k of pass@k to report; none = those of 1, 8 and 32 that samples allow."

@@ -141,8 +141,10 @@ def idle_without_samples(overrides: Sequence[str]) -> str:
 
 def asked_by(overrides: Sequence[str], *keys: str) -> str | None:
     """Return the option or the key by which a call sets one of ``keys``, the last one; None where it does not."""
-    asked = next((text for text in reversed(overrides) if text.partition("=")[0] in keys), None)
-    return asked.typed.split()[0] if isinstance(asked, OptionOverride) else asked and asked.partition("=")[0]
+    override = next((text for text in reversed(overrides) if text.partition("=")[0] in keys), None)
+    return (
+        override.typed.split()[0] if isinstance(override, OptionOverride) else override and override.partition("=")[0]
+    )
 
 
 def only(overrides: Sequence[str], prefix: str) -> list[str]:

@@ -237,8 +237,8 @@ def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None
     name, prefix = "validation", "validation."
     if evaluation is not None:
         # As in `rlvr eval`: samples of the sweep without a k leave the k that they allow.
-        asked = evaluation.model_dump(include={"samples", "pass_at"}, exclude_defaults=True)
-        section = config.eval.model_copy(update={**({"pass_at": ()} if "samples" in asked else {}), **asked})
+        options = evaluation.model_dump(include={"samples", "pass_at"}, exclude_defaults=True)
+        section = config.eval.model_copy(update={**({"pass_at": ()} if "samples" in options else {}), **options})
         name, prefix = "eval", "eval: "
     samples, form, recorded = section.n, at_k(metric), _recorded_metrics(section)
     k = None if form is None else samples if form[1] == "n" else int(form[1])
