@@ -27,10 +27,8 @@ from rlvr_cli.sweeps.spec import read_sweep
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
-SMALL = (
-    "train.rollouts=3 rollout.prompts=8 rollout.group_size=4 rollout.max_new_tokens=48 eval.every=2 eval.problems=8 \
-eval.samples=2 eval.pass_at=[1,2] run.name=run run.threads=1"
-)
+SMALL = "train.rollouts=3 rollout.prompts=8 rollout.group_size=4 rollout.max_new_tokens=48 validation.every=2 \
+validation.problems=8 validation.samples=2 validation.pass_at=[1,2] run.name=run run.threads=1"
 TRAININGS = {
     "kk-grpo": "--task kk",
     "countdown-grpo": "--task countdown update.mini_batches=2",

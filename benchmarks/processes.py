@@ -58,7 +58,10 @@ MORE: dict[str, tuple[str, tuple[str, ...]]] = {
     "ppo, two epochs": ("ppo", ("update.epochs=2",)),
     "sft, LoRA": ("sft", ("model.adapter=lora", "model.adapter.rank=4")),
     "grpo, LoRA": ("grpo", ("model.adapter=lora", "model.adapter.rank=4")),
-    "grpo, evaluated": ("grpo", ("eval.every=1", "eval.problems=6", "eval.samples=2", "eval.pass_at=[1,2]")),
+    "grpo, evaluated": (
+        "grpo",
+        ("validation.every=1", "validation.problems=6", "validation.samples=2", "validation.pass_at=[1,2]"),
+    ),
 }
 
 

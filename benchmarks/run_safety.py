@@ -42,9 +42,9 @@ SETTINGS = [
     "checkpoint.keep=2",
     "task.train_size=16",
     "optimizer.lr=1e-3",
-    "eval.every=1",
-    "eval.problems=4",
-    "eval.samples=0",
+    "validation.every=1",
+    "validation.problems=4",
+    "validation.samples=0",
     "run.threads=1",
 ]
 STEPS = 6

@@ -26,7 +26,7 @@ SETTINGS = (
     *("train.rollouts=3", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24"),
     *("update.mini_batches=2", "checkpoint.every=100", "task.train_size=32", "optimizer.lr=1e-3", "run.threads=1"),
 )
-EVALUATED = ("eval.every=1", "eval.problems=6", "eval.samples=2", "eval.pass_at=[1,2]")
+EVALUATED = ("validation.every=1", "validation.problems=6", "validation.samples=2", "validation.pass_at=[1,2]")
 LORA = ("model.adapter.kind=lora", "model.adapter.rank=4", "optimizer.lr=5e-3")
 # The method and the settings of each run. All kinds of state that a resume restores are among them: passes and their
 # thresholds, a value head, the initial entropy, statistics, noise, a reference, adapters, an order of demonstrations.

@@ -151,7 +151,7 @@ def worst_case(config: Config) -> Config:
                 update={"rollouts": 1, "on_nonfinite": "skip", "max_skips": 1000, "on_collapse": "off"}
             ),
             "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
-            "eval": config.eval.model_copy(update={"every": 0}),
+            "validation": config.validation.model_copy(update={"every": 0}),
             "track": config.track.model_copy(update={"to": ()}),
         }
     )

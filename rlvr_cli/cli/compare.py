@@ -149,8 +149,8 @@ def command(
 ) -> None:
     """Compare runs: a table sorted by effect with 95% intervals, corrected p-values and costs, and a sentence each.
 
-    Reads the evaluations that `rlvr eval` has made (with --match: those of eval.every in training), pairs runs by seed
-    and problem, and changes nothing.
+    Reads the evaluations that `rlvr eval` has made (with --match: those of validation.every in training), pairs runs by
+    seed and problem, and changes nothing.
     """
     tasks, benchmarks = _tasks(over, request.benchmark)
     if figure is not None:

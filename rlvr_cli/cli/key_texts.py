@@ -38,9 +38,8 @@ def _text(kinds: list[Key]) -> dict[str, str]:
     about = [key.name]
     if len(kinds) == 1:  # else each kind of the section has another default
         default = list(key.default) if isinstance(key.default, tuple) else key.default
-        about += (
-            [f"default {default if isinstance(default, str) else yaml_text(default)}"] if default is not None else []
-        )
+        if default not in (None, []):
+            about.append(f"default {default if isinstance(default, str) else yaml_text(default)}")
     return {"meaning": key.meaning, "about": "; ".join(about), "metavar": _metavar(key.type)}
 
 

@@ -213,6 +213,6 @@ def _common_budget(spent: Mapping[str, Array], budget: str) -> tuple[float, floa
     if start > end:
         raise UserError(
             f"--match {budget}: no common budget: {late} was first evaluated after {start:,.6g} {budget}, {early} last "
-            f"after {end:,.6g}. Evaluate more often (eval.every) or train longer."
+            f"after {end:,.6g}. Evaluate more often (validation.every) or train longer."
         )
     return start, end

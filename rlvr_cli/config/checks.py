@@ -42,7 +42,7 @@ def check_training(config: Config) -> None:
     """
     check_user_parts(config.method)
     if config.method.needs_problems:
-        check_problems(config.task, ("train", *([config.eval.split] if config.eval.every else ())))
+        check_problems(config.task, ("train", *([config.validation.split] if config.validation.every else ())))
         config.task.check_before()
 
 
@@ -121,22 +121,14 @@ def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _pass_at_within_samples(config: Config) -> Iterable[Contradiction]:
-    samples, pass_at = config.eval.samples, config.eval.pass_at
-    if samples == 0 and not config.eval.greedy:
-        yield Contradiction(
-            ("eval.samples", "eval.greedy"),
-            "eval.samples=0 leaves only the greedy completion, and eval.greedy=false removes that too. Set one of them",
-        )
-    above = [k for k in pass_at if k > samples] if samples else []
-    if above:
-        yield Contradiction(
-            ("eval.pass_at", "eval.samples"),
-            f"eval.pass_at has {', '.join(map(str, above))}, above eval.samples={samples}: pass@k needs at "
-            f"least k samples. Set eval.samples={max(above)} (of `rlvr eval`: --samples), or choose a smaller k",
-        )
-    if len(set(pass_at)) < len(pass_at):
-        yield Contradiction(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; give each once")
+def _evaluations_sample(config: Config) -> Iterable[Contradiction]:
+    for name, section in (("validation", config.validation), ("eval", config.eval)):
+        if section.n == 0 and not section.greedy:
+            yield Contradiction(
+                (f"{name}.samples", f"{name}.greedy"),
+                f"{name}.samples=0 leaves only the greedy completion, and {name}.greedy=false removes that too. Set "
+                "one of them",
+            )
 
 
 def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
@@ -272,7 +264,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _processes_share_the_step,
     _micro_batches_split_the_step,
     _deepspeed_divides_the_model,
-    _pass_at_within_samples,
+    _evaluations_sample,
     _data_set_of_the_task,
     _benchmarks_have_names,
     _warmup_within_training,

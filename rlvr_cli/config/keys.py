@@ -54,7 +54,12 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "method.advantage.lam": ("gae_lambda", "lambda"),
     "method.shaping.high_entropy.share": ("top_entropy_quantile",),
     "method.name": ("adv_estimator", "importance_sampling_level"),
-    "eval.every": ("eval_steps", "test_freq"),
+    "validation.every": ("eval_steps", "test_freq", "eval.every"),
+    "validation.problems": ("val_max_samples",),
+    "validation.samples": ("num_generations_eval", "val_kwargs.n"),
+    "validation.temperature": ("val_kwargs.temperature",),
+    "validation.top_p": ("val_kwargs.top_p",),
+    "validation.batch": ("per_device_eval_batch_size", "eval_batch_size", "val_batch_size"),
     "checkpoint.every": ("save_steps", "save_freq"),
     "checkpoint.keep": ("save_total_limit",),
     "track.to": ("report_to", "logger"),
@@ -129,6 +134,7 @@ _OTHER_MEANINGS = {
     "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
     "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
     **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
+    **dict.fromkeys(("eval_steps", "test_freq"), " It counts rollouts"),
     "log_completions": " It is the number of rollouts from one table to the next",
 }
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.config.evaluation import EvalConfig, ValidationConfig
 from rlvr_cli.config.launch import LaunchConfig, SlurmConfig
 from rlvr_cli.config.model import ModelConfig
 from rlvr_cli.config.optimizer import LearningRate, OptimizerConfig
-from rlvr_cli.config.rollout import RolloutConfig, Temperature, TopP
+from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.config.update import UpdateConfig
-from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text, define_all
+from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Section, Text, define_all
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
@@ -23,21 +23,6 @@ from rlvr_cli.tasks.kk import KnightsAndKnaves
 def _under_home(value: str) -> str:
     """Expand ``~/runs``, as no shell does in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
-
-
-def _without_secrets(value: str) -> str:
-    """Refuse an address with secrets, which a run would store; its validity is checked at use."""
-    try:
-        address = urlsplit(value)
-    except ValueError:
-        return value
-    if "@" in value or address.query or address.fragment:
-        # The message does not repeat it, as it may hold the key.
-        raise ValueError(
-            "holds a user name, a password or a query. It would be stored with the results; give the plain address, "
-            "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
-        )
-    return value
 
 
 RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+-]*$"
@@ -68,68 +53,6 @@ class TrainConfig(Section):
         description="When nothing can be learned. warn and stop refuse to start where the model cannot read its "
         "prompts, and after three rollouts in which no completion has an advantage (all rewards of a problem are "
         "equal) say so or stop; off = do not look.",
-    )
-
-
-class EvalConfig(Section):
-    """Evaluation on held-out problems."""
-
-    every: CountOrZero = Field(
-        0, description="Rollouts between evaluations during training, on the dev split of generated problems; 0 = none."
-    )
-    problems: Count = Field(420, description="Held-out problems.")
-    samples: CountOrZero = Field(
-        32, description="Completions sampled for each problem; 0 = the greedy completion alone."
-    )
-    pass_at: Annotated[tuple[Count, ...], FromList] = Field(
-        (1, 8, 32), min_length=1, description="Every k of pass@k to report; none above eval.samples."
-    )
-    temperature: Temperature = Field(1.0, description="Sampling temperature in evaluation.")
-    top_p: TopP = Field(1.0, description="Nucleus sampling in evaluation.")
-    max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
-    greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
-    split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
-    benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
-        (),
-        description="Benchmarks or suites that `rlvr eval RUN` evaluates on when it is not told (--benchmark); none = "
-        "the run's task. Training does not look at it.",
-    )
-    batch: Count | None = Field(
-        None,
-        description="Completions that a process samples at once; null = 256, or fewer where its free memory holds "
-        "fewer (local). Changes speed and memory, not the samples (those of transformers it does).",
-    )
-    engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
-        "auto",
-        description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
-        "process, openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
-        "else local where the architecture is supported.",
-    )
-    base_url: Annotated[Text, AfterValidator(_without_secrets)] | None = Field(
-        None, description="Address of the server (engine openai), as http://host:8000/v1."
-    )
-    model_name: Text | None = Field(
-        None, description="The model's name at the server (engine openai); null = the only one that it serves."
-    )
-    server: Literal["auto", "openai", "vllm", "sglang", "llamacpp", "transformers"] = Field(
-        "auto",
-        description="What the server is (engine openai), which decides the fields that it is sent; auto = as it says; "
-        "openai = the plain API.",
-    )
-    endpoint: Literal["auto", "completions", "chat"] = Field(
-        "auto",
-        description="Where prompts go (engine openai): completions takes them as they are, chat as messages; "
-        "auto = completions where it can.",
-    )
-    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
-    retries: Annotated[int, Field(ge=0, le=1000)] = Field(
-        20, description="How often a request that failed for a passing reason is sent again, with growing pauses."
-    )
-    request_timeout: Annotated[float, Field(gt=0.0, le=86400.0)] = Field(
-        600.0, description="Seconds that the server may take for one completion (engine openai)."
-    )
-    api_key_variable: Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        "OPENAI_API_KEY", description="Environment variable with the server's key (engine openai); the key is not kept."
     )
 
 
@@ -199,6 +122,7 @@ class Config(Section):
     update: UpdateConfig = Field(default=UpdateConfig(), description=str(UpdateConfig.__doc__))
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description=str(OptimizerConfig.__doc__))
     train: TrainConfig = Field(default=TrainConfig(), description=str(TrainConfig.__doc__))
+    validation: ValidationConfig = Field(default=ValidationConfig(), description=str(ValidationConfig.__doc__))
     eval: EvalConfig = Field(default=EvalConfig(), description=str(EvalConfig.__doc__))
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description=str(CheckpointConfig.__doc__))
     launch: LaunchConfig = Field(default=LaunchConfig(), description=str(LaunchConfig.__doc__))

@@ -111,8 +111,8 @@ def setting_for_style(setting: Setting, style: str | None) -> Setting:
     return setting if keys is setting.task else replace(setting, task=keys)
 
 
-def setting_overrides(choice: SelectedBenchmark, given: Sequence[str], style: str | None = None) -> list[str]:
-    """A choice as overrides of the configuration, to be laid below ``given``, those of the command line.
+def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> list[str]:
+    """A choice as overrides of the configuration, to be laid below those of the command line.
 
     Args:
         style: of the prompts that the model was made for; generated problems are then some that it can be given.
@@ -125,22 +125,12 @@ def setting_overrides(choice: SelectedBenchmark, given: Sequence[str], style: st
         keys = task_kinds()[choice.task].keys_for({}, style)
         return [*lines, f"task.data={choice.benchmark}", *(f"task.{key}={_yaml(value)}" for key, value in keys.items())]
     values: dict[str, object] = {"task.data": choice.benchmark}
-    # Ks above the samples that this call asks for are left out; a k that this call names stays and is checked.
-    samples = given_samples(given)
-    samples = setting.samples if samples is None else samples
-    ks = [k for k in setting.pass_at or (1, 8, 32) if k <= samples or samples == 0] or [1]
-    values |= {"eval.samples": setting.samples, "eval.pass_at": ks, "eval.greedy": setting.greedy}
+    values |= {"eval.samples": setting.samples, "eval.pass_at": setting.pass_at, "eval.greedy": setting.greedy}
     values |= {"eval.temperature": setting.temperature, "eval.top_p": setting.top_p}
     values |= {"eval.max_new_tokens": setting.max_new_tokens}
     values |= {"eval.split": "test"}
     values |= {f"task.{key}": value for key, value in setting.task.items()}
     return [*lines, *(f"{key}={_yaml(value)}" for key, value in values.items())]
-
-
-def given_samples(overrides: Sequence[str]) -> int | None:
-    """The samples of each problem that the overrides ask for; None where they do not."""
-    given = [text.removeprefix("eval.samples=") for text in overrides if text.startswith("eval.samples=")]
-    return int(given[-1]) if given and given[-1].isascii() and given[-1].isdigit() else None
 
 
 def _yaml(value: object) -> str:

@@ -18,7 +18,6 @@ from rlvr_cli.core.yaml import parse
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
     SelectedBenchmark,
-    given_samples,
     overrides_for,
     select_benchmarks,
     setting_for_style,
@@ -161,53 +160,29 @@ def make_job(request: EvalRequest, choice: SelectedBenchmark | None = None) -> E
     Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
     options of this call.
 
-    Raises UserError with every problem found: unknown targets, k above n, values out of bounds, too few checkpoints.
+    Raises UserError with every problem found: unknown targets, values out of bounds, too few checkpoints.
     """
-    names, overrides = request.names, request.overrides
-    problems: list[str] = []
-    if len(names) > 1:
-        hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in names) else ""
-        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.{hint}")
-    if request.average_last < 1:
-        problems.append(f"--average-last {request.average_last}: must be at least 1.")
-    if request.split is not None and request.split not in SPLITS:
-        problems.append(f"--split {request.split}: must be one of {', '.join(SPLITS)}.")
-    root, name, count = runs_root(overrides, problems), request.model, max(1, request.average_last)
-    not_found: list[str] = []
-    target = collect(not_found, find_target, name, root, checkpoints=count)
+    overrides, problems, notes = request.overrides, _request_problems(request), list[str]()
+    root, name, not_found = runs_root(overrides, problems), request.model, list[str]()
+    target = collect(not_found, find_target, name, root, checkpoints=max(1, request.average_last))
     against = _against(request, name, target, root, problems)
-    style = target.subjects[0].style if target is not None else None
-    notes: list[str] = []
+    run = find_run_of(name, root) if target is not None else None
     asked = overrides
     if choice is not None:
+        style = target.subjects[0].style if target is not None else None
         choice = _for_style(choice, style, notes)
-        asked = [*setting_overrides(choice, overrides, style), *overrides]
-    run = find_run_of(name, root) if target is not None else None
+        asked = [*setting_overrides(choice, style), *overrides]
     files, model = ([run.config_path], None) if run is not None else ([], name)
     sources = [*files, *request.config]
-    asked = [*asked, *_fitting(sources, model, overrides, asked)]
     config = collect(problems, load_config, sources, model=model, overrides=asked, import_files=True, from_start=True)
     if config is None:
-        problems = not_found + problems
-        _settings(request, Config(), problems, of_run=False)
-        raise UserError(list(dict.fromkeys(problems)))
+        raise UserError(list(dict.fromkeys(not_found + problems)))
     target, against = (_with_task(each, config, root) for each in (target, against))
-    if only(overrides, "task.data_dir="):
-        collect(problems, check_folder, config.task)
-    if config.eval.engine == "openai":
-        problems += option_problems(config, named=asked_by(overrides, "eval.base_url") is not None)
-        if count > 1:
-            hint = "Evaluate each, or use the engine here."
-            problems.append(f"--average-last {count}: a server serves one checkpoint. {hint}")
-        elif target is None and name is not None:
-            target, not_found = served_target(name, root), []
-    problems = not_found + problems
-    problems += [wrong for text in overrides if (wrong := idle_override(text, config))]
-    data = asked_by(overrides, "task.data")
-    of_run = bool(files) and data is not None and _is_of_run(config, files)
+    if config.eval.engine == "openai" and target is None and name is not None:
+        target, not_found = served_target(name, root), []
+    of_run = bool(files) and asked_by(overrides, "task.data") is not None and _is_of_run(config, files)
+    problems = [*not_found, *problems, *_config_problems(request, config)]
     settings = _settings(request, config, problems, of_run=of_run)
-    if asked_by(overrides, "track.to"):
-        collect(problems, check_trackers, config.track.to)
     _raise(problems)
     if of_run and request.split is None and not has_split_mark(config.task.data):
         notes.append(
@@ -221,20 +196,41 @@ def make_job(request: EvalRequest, choice: SelectedBenchmark | None = None) -> E
         notes.append(moved)
     if target.run is not None:
         notes += changed_files(target.run.read_manifest())
-    # Other data are not a benchmark's problems, and so without its name.
-    setting = choice.setting if choice is not None and not data else None
-    return EvalJob(
-        config,
-        settings,
-        target,
-        against,
-        request.out,
-        benchmark=choice.benchmark if choice is not None and not data else None,
-        setting=setting,
-        whole=setting is not None and not asked_by(overrides, "eval.problems"),
-        notes=tuple(notes),
-        length_asked=asked_by(overrides, "eval.max_new_tokens") or asked_by(overrides, "rollout.max_new_tokens"),
-    )
+    job = EvalJob(config, settings, target, against, request.out, notes=tuple(notes))
+    job = replace(job, length_asked=asked_by(overrides, "eval.max_new_tokens", "rollout.max_new_tokens"))
+    if choice is None or asked_by(overrides, "task.data"):
+        # Other data are not a benchmark's problems, and so without its name.
+        return job
+    whole = choice.setting is not None and not asked_by(overrides, "eval.problems")
+    return replace(job, benchmark=choice.benchmark, setting=choice.setting, whole=whole)
+
+
+def _request_problems(request: EvalRequest) -> list[str]:
+    """Return what is wrong with a call whatever the configuration is."""
+    problems: list[str] = []
+    if len(request.names) > 1:
+        hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in request.names) else ""
+        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(request.names)}.{hint}")
+    if request.average_last < 1:
+        problems.append(f"--average-last {request.average_last}: must be at least 1.")
+    if request.split is not None and request.split not in SPLITS:
+        problems.append(f"--split {request.split}: must be one of {', '.join(SPLITS)}.")
+    return problems
+
+
+def _config_problems(request: EvalRequest, config: Config) -> list[str]:
+    """Return what is wrong with a call by the ``config`` that it makes."""
+    overrides, problems = request.overrides, list[str]()
+    if only(overrides, "task.data_dir="):
+        collect(problems, check_folder, config.task)
+    if config.eval.engine == "openai":
+        problems += option_problems(config, named=asked_by(overrides, "eval.base_url") is not None)
+        if request.average_last > 1:
+            hint = "Evaluate each, or use the engine here."
+            problems.append(f"--average-last {request.average_last}: a server serves one checkpoint. {hint}")
+    if asked_by(overrides, "track.to"):
+        collect(problems, check_trackers, config.track.to)
+    return [*problems, *(wrong for text in overrides if (wrong := idle_override(text, config)))]
 
 
 def _against(
@@ -267,7 +263,7 @@ def _own_benchmarks(request: EvalRequest) -> list[str]:
     What is wrong with the call is left to :func:`make_job`, which reports all of it.
     """
     overrides = request.overrides
-    if any(asked_by(overrides, key) for key in _PROBLEM_KEYS):
+    if asked_by(overrides, *_PROBLEM_KEYS):
         return []
     ignored: list[str] = []
     run = collect(ignored, find_run_of, request.model, runs_root(overrides, ignored))
@@ -281,9 +277,8 @@ def _idle_benchmarks(names: Sequence[str], overrides: Sequence[str]) -> list[str
     given = [text for text in only(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
     if not given:
         return []
-    others = ["--benchmark"] if names else []
-    others += [name for key in _PROBLEM_KEYS if (name := asked_by(overrides, key))]
-    return [f"{given[-1]}: {others[0]} says which problems are meant; leave one of the two out."] if others else []
+    other = "--benchmark" if names else asked_by(overrides, *_PROBLEM_KEYS)
+    return [f"{given[-1]}: {other} says which problems are meant; leave one of the two out."] if other else []
 
 
 def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
@@ -297,25 +292,6 @@ def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) 
     ]
 
 
-def _fitting(
-    files: Sequence[Path | SweepRow], model: str | None, call: Sequence[str], overrides: Sequence[str]
-) -> list[str]:
-    """Return, as an override, the k of pass@k that the samples of a ``call`` leave, or the samples that its k need.
-
-    Args:
-        overrides: those of the call, and below them those of a benchmark.
-    """
-    samples, ks = given_samples(call), only(call, "eval.pass_at=")
-    if bool(samples) == bool(ks) or (ks and only(call, "eval.samples=")):
-        return []
-    without = [text for text in overrides if text not in (*ks, *only(call, "eval.samples="))]
-    config = collect([], load_config, files, model=model, overrides=without, fallback=Config())
-    if samples:
-        return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
-    wanted = parse(ks[-1].partition("=")[2]).data
-    return [f"eval.samples={max([config.eval.samples, *(k for k in wanted if type(k) is int)])}"]
-
-
 def _is_of_run(config: Config, files: Sequence[Path]) -> bool:
     """Return whether the data that this call names are those of the run, which are then known as such."""
     run = load_config(files, from_start=True).task
@@ -327,25 +303,22 @@ def _is_of_run(config: Config, files: Sequence[Path]) -> bool:
 
 
 def _settings(request: EvalRequest, config: Config, problems: list[str], *, of_run: bool) -> EvalSettings:
-    overrides = request.overrides
-    most = MOST_COMPLETIONS // config.eval.problems
-    if config.eval.samples > most:
+    overrides, section = request.overrides, config.eval
+    if asked_by(overrides, "eval.samples") and not asked_by(overrides, "eval.pass_at"):
+        # The samples of this call are meant, whatever k the run or the benchmark has.
+        section = section.model_copy(update={"pass_at": tuple(k for k in section.pass_at if k <= section.samples)})
+    if section.n > (most := MOST_COMPLETIONS // section.problems):
+        key = asked_by(overrides, "eval.samples", "eval.pass_at") or "eval.samples"
         problems.append(
-            f"{asked_by(overrides, 'eval.samples') or 'eval.samples'}: {config.eval.samples:,} samples of each of "
-            f"{config.eval.problems} problems; at most {most} (the samples of an evaluation are held in memory)."
+            f"{key}: {section.n:,} samples of each of {section.problems} problems; at most {most} (the samples of an "
+            "evaluation are held in memory)."
         )
-    if not config.eval.samples and (asked := asked_by(overrides, "eval.pass_at")):
-        problems.append(
-            f"{asked}: the greedy completion alone is asked for. Give --samples {max(config.eval.pass_at)}."
-        )
-    split = request.split or config.eval.split
-    data = config.task.data
-    other = asked_by(overrides, "task.data") and not of_run
-    if request.split is None and other and not has_split_mark(data):
+    split, data = request.split or section.split, config.task.data
+    if request.split is None and asked_by(overrides, "task.data") and not of_run and not has_split_mark(data):
         split = "all"
     if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
-    return EvalSettings.from_config(config, split=split, seed=request.seed)
+    return EvalSettings.from_config(config, section, split=split, seed=request.seed)
 
 
 def _with_task(target: Target | None, config: Config, root: Path) -> Target | None:

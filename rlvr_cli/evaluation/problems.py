@@ -67,7 +67,7 @@ def _read(job: EvalJob, task: Task, say: Say) -> list[Problem]:
     count = MOST_COMPLETIONS if job.whole else settings.problems
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        problems = task.problems(settings.split, count, settings.problems_seed)  # type: ignore[arg-type]
+        problems = task.problems(settings.split, count, settings.problems_seed)
     for warning in caught:
         say(f"{name}{warning.message}")
     if len(problems) * max(1, settings.samples) > MOST_COMPLETIONS:

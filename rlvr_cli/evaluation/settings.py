@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.schema import Config, EvalConfig
+from rlvr_cli.config.evaluation import EvalConfig, HeldOutConfig, ValidationConfig
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import OptionOverride, typed
 from rlvr_cli.tasks.base import HELD_OUT_SEED
+from rlvr_cli.tasks.problem import DataSplit
 
 BATCH = 256
 
@@ -31,18 +33,20 @@ class EvalSettings:
     top_p: float = 1.0
     max_new_tokens: int = 1024
     greedy: bool = True
-    split: str = "test"
+    split: DataSplit = "test"
     batch: int | None = None
     engine: str = "auto"
     seed: int = 0
     problems_seed: int = HELD_OUT_SEED
 
     def __post_init__(self) -> None:
-        problems = pass_at_problems(self.pass_at, self.samples)
+        if bool(self.pass_at) != bool(self.samples) or not all(1 <= k <= self.samples for k in self.pass_at):
+            raise ValueError(
+                f"pass_at={self.pass_at}: with samples={self.samples} there is at least one k, and each is from 1 to "
+                "that number; without samples there is none."
+            )
         if self.samples == 0 and not self.greedy:
-            problems.append("nothing is sampled: without samples, the greedy completion is needed.")
-        if problems:
-            raise ValueError("; ".join(problems))
+            raise ValueError("nothing is sampled: without samples, the greedy completion is needed.")
 
     @property
     def kept_at_once(self) -> int:
@@ -50,21 +54,21 @@ class EvalSettings:
         return self.batch or BATCH
 
     @classmethod
-    def from_config(cls, config: Config, **changes: Any) -> EvalSettings:
-        """The settings of ``config``'s ``eval`` section, with ``changes`` on top. Raises ValueError as the class."""
-        values: dict[str, Any] = {
-            "problems": config.eval.problems,
-            "samples": config.eval.samples,
-            "pass_at": config.eval.pass_at if config.eval.samples else (),
-            "temperature": config.eval.temperature,
-            "top_p": config.eval.top_p,
-            "max_new_tokens": config.eval.max_new_tokens or config.rollout.max_new_tokens,
-            "greedy": config.eval.greedy,
-            "split": config.eval.split,
-            "batch": config.eval.batch,
-            "engine": engine_of(config),
-        }
+    def from_config(
+        cls, config: Config, section: EvalConfig | ValidationConfig | None = None, **changes: Any
+    ) -> EvalSettings:
+        """Return the settings of ``section`` (None = `eval`), with ``changes`` on top; raise ValueError."""
+        section = section or config.eval
+        values = {name: getattr(section, name) for name in HeldOutConfig.model_fields}
+        values |= {"samples": section.n, "pass_at": section.ks, "engine": engine_of(config, section)}
+        values["max_new_tokens"] = section.max_new_tokens or config.rollout.max_new_tokens
         return cls(**{**values, **changes})
+
+    @classmethod
+    def in_training(cls, config: Config) -> EvalSettings:
+        """Return the settings of the evaluations during training; of generated problems the dev split is taken."""
+        split = "dev" if config.task.is_generated else config.validation.split
+        return cls.from_config(config, config.validation, split=split)
 
     def sampling(self) -> dict[str, Any]:
         """The settings that decide what a given sample of a given problem is."""
@@ -76,28 +80,10 @@ class EvalSettings:
         }
 
 
-def engine_of(config: Config) -> str:
-    """What samples in an evaluation: eval.engine; for `auto` rollout.engine where it is one of this process."""
-    if config.eval.engine == "auto" and config.rollout.engine in ("local", "transformers"):
-        return config.rollout.engine
-    return config.eval.engine
-
-
-def pass_at_problems(pass_at: tuple[int, ...], samples: int) -> list[str]:
-    """What is wrong with asking for these k with so many samples; empty when nothing is."""
-    problems = [f"pass@{k}: k must be at least 1." for k in pass_at if k < 1]
-    above = sorted({k for k in pass_at if k > samples})
-    if above:
-        listed = ", ".join(f"pass@{k}" for k in above)
-        problems.append(
-            f"{listed}: the greedy completion alone is asked for. Give --samples {max(above)}."
-            if samples == 0
-            else f"{listed}: only {samples} samples a problem are asked for, and pass@k needs at least k. "
-            f"Give --samples {max(above)}, or a smaller k."
-        )
-    if not pass_at and samples:
-        problems.append("no k is given: name at least one, as in --pass-at 1,8,32.")
-    return problems
+def engine_of(config: Config, section: EvalConfig | ValidationConfig) -> str:
+    """Return what samples: the engine of ``section``; for `auto` rollout.engine where it is one of this process."""
+    engine, of_rollouts = section.engine, config.rollout.engine
+    return of_rollouts if engine == "auto" and of_rollouts in ("local", "transformers") else engine
 
 
 # What an evaluation reads of the configuration, next to `eval` and `task`.
@@ -107,7 +93,7 @@ _READ = frozenset(
         *("run.dir", "run.threads"),
     )
 )
-_TRAINING_ONLY = frozenset(("eval.every", "task.train_size", "track.completions_every", "track.completions"))
+_TRAINING_ONLY = frozenset(("task.train_size", "track.completions_every", "track.completions"))
 _SERVER_ONLY = frozenset(
     (
         *("eval.base_url", "eval.model_name", "eval.server", "eval.endpoint", "eval.concurrency", "eval.retries"),
@@ -126,7 +112,7 @@ def idle_key(key: str) -> str | None:
         return "the model is named as the first argument: rlvr eval MODEL"
     if key == "run.seed":
         return "the seed of the samples is --seed"
-    if section == "rollout" and name in EvalConfig.model_fields:
+    if section in ("rollout", "validation") and name in EvalConfig.model_fields:
         return f"an evaluation reads eval.{name}"
     return "an evaluation does not read it"
 
@@ -141,7 +127,7 @@ def idle_override(text: str, config: Config) -> str | None:
         why = "the server decides it"
     elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:
         why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
-    elif key == "rollout.engine" and engine_of(config) != config.rollout.engine:
+    elif key == "rollout.engine" and engine_of(config, config.eval) != config.rollout.engine:
         why = "an evaluation reads eval.engine (--engine)"
     return f"{typed(text)}: has no effect in an evaluation; {why}." if why is not None else None
 
@@ -153,10 +139,12 @@ def idle_without_samples(overrides: Sequence[str]) -> str:
     return f"greedy completions only, so {' and '.join(given)} changes nothing" if given else ""
 
 
-def asked_by(overrides: Sequence[str], key: str) -> str | None:
-    """Return the option or the key by which a call sets ``key``; None where it does not."""
-    given = next((text for text in reversed(overrides) if text.partition("=")[0] == key), None)
-    return given.typed.split()[0] if isinstance(given, OptionOverride) else key if given is not None else None
+def asked_by(overrides: Sequence[str], *keys: str) -> str | None:
+    """Return the option or the key by which a call sets one of ``keys``, the last one; None where it does not."""
+    override = next((text for text in reversed(overrides) if text.partition("=")[0] in keys), None)
+    return (
+        override.typed.split()[0] if isinstance(override, OptionOverride) else override and override.partition("=")[0]
+    )
 
 
 def only(overrides: Sequence[str], prefix: str) -> list[str]:

@@ -120,9 +120,10 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _evaluation(plan: dict[str, Any]) -> str:
-    if not plan["eval_benchmarks"]:
-        return f"`rlvr eval` samples {plan['eval_completions']:,} completions"
-    return f"`rlvr eval` samples {plan['benchmark_completions']:,} completions on {', '.join(plan['eval_benchmarks'])}"
+    each = f"of {plan['validation_completions']:,} completions each; " if plan["evaluations"] else ""
+    number, benchmarks = plan["benchmark_completions"], ", ".join(plan["eval_benchmarks"])
+    number, where = (number, f" on {benchmarks}") if benchmarks else (plan["eval_completions"], "")
+    return f"{each}`rlvr eval` samples {number:,} completions{where}"
 
 
 def _problems(plan: dict[str, Any]) -> tuple[str, str]:

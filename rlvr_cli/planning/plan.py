@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from rlvr_cli.config.evaluation import HeldOutConfig
 from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
@@ -52,8 +53,7 @@ def plan_training(config: Config) -> dict[str, Any]:
     ages = list(range(batch.steps_per_rollout))
     samples = config.method.samples
     problems = _count_problems(config, "train", config.task.training_problems) if samples else None
-    held_out = _count_problems(config, config.eval.split, config.eval.problems) or config.eval.problems
-    completions_each = config.eval.samples + config.eval.greedy
+    validated, evaluated = (_held_out_completions(config, section) for section in (config.validation, config.eval))
     demonstrations = config.method.demonstration_count
     completions_total = batch.completions * config.train.rollouts
     return {
@@ -87,10 +87,11 @@ def plan_training(config: Config) -> dict[str, Any]:
         "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
         "checkpoints_written": _checkpoint_count(batch.steps_total, config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
-        "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
-        "eval_completions": held_out * completions_each,
+        "evaluations": config.train.rollouts // config.validation.every if config.validation.every else 0,
+        "validation_completions": validated,
+        "eval_completions": evaluated,
         "eval_benchmarks": list(config.eval.benchmark),
-        "benchmark_completions": completions_of(config, held_out * completions_each) if config.eval.benchmark else None,
+        "benchmark_completions": completions_of(config, evaluated) if config.eval.benchmark else None,
     }
 
 
@@ -100,6 +101,12 @@ def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
         return config.task.count_local(split, most)
     except UserError:
         return None
+
+
+def _held_out_completions(config: Config, section: HeldOutConfig) -> int:
+    """Count the completions of an evaluation on the held-out problems of the task."""
+    problems = _count_problems(config, section.split, section.problems) or section.problems
+    return problems * (section.n + section.greedy)
 
 
 def _checkpoint_count(steps_total: int, every: int) -> int:

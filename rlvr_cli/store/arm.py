@@ -20,7 +20,7 @@ from rlvr_cli.store.find import Run
 METHOD = "method.name"
 SEED = "run.seed"
 # Keys that do not change the trained weights: folders, speed and measurements.
-NOT_LEARNED = ("run", "track", "launch", "slurm", "checkpoint", "eval")
+NOT_LEARNED = ("run", "track", "launch", "slurm", "checkpoint", "validation", "eval")
 NOT_LEARNED_KEYS = ("rollout.batch", "update.micro_batch", "update.micro_tokens", "model.gradient_checkpointing")
 _ABSENT = "absent"
 

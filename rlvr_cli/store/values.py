@@ -49,7 +49,7 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[
         few = [path for path, count in samples.items() if count < k]
         in_training = any("rollouts" in evaluation.result for evaluation in evaluations.values())
         remedy = f"`rlvr eval RUN --samples {k}` adds what is missing."
-        remedy = f"Train with eval.samples={k} or more." if in_training else remedy
+        remedy = f"Train with validation.samples={k} or more." if in_training else remedy
         raise UserError(
             f"--metric {name}: k is above the number of samples: there are {n} a problem in {some(few, 3)}. {remedy}"
         )
@@ -123,10 +123,11 @@ def read_held_out(run: Run) -> HeldOut:
     """Return the held-out evaluations of a run. Raises RunError if it has none or its records are damaged."""
     evaluations = run.held_out
     if not evaluations:
-        every = run.config.eval.every
+        every = run.config.validation.every
         raise RunError(
-            f"{run.path}: has no held-out evaluations from training (eval.every={every}), which --match compares. "
-            + ("Train with eval.every=5, say." if every == 0 else "They were not reached, or were removed.")
+            f"{run.path}: has no held-out evaluations from training (validation.every={every}), which --match "
+            "compares. "
+            + ("Train with validation.every=5, say." if every == 0 else "They were not reached, or were removed.")
         )
     spent = run.spent
     steps, recorded, indices = last_steps(spent), list[Evaluation](), list[int]()

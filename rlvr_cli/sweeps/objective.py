@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.compare.evaluations import choose_evaluations, shared_problems
+from rlvr_cli.config.evaluation import HeldOutConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
@@ -66,7 +67,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     spec = file.spec.eval
     if spec is None:
         return []
-    from rlvr_cli.evaluation.settings import idle_key, pass_at_problems
+    from rlvr_cli.evaluation.settings import idle_key
 
     problems: list[SpecProblem] = []
     for key in spec.set:
@@ -81,12 +82,6 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
             problems.append((location, f"eval.set: {key}: write it as `{name}` of `eval`, without `set`"))
     unknown = unknown_names(spec.benchmark, "--benchmark")
     problems += [(file.location("eval", "benchmark"), f"eval: {line}") for line in unknown]
-    # A benchmark sets its number of samples.
-    task_samples = {config.eval.samples for config in configs if not benchmarks_of(spec, config)}
-    counts = task_samples if spec.samples is None else {spec.samples}
-    if spec.pass_at:
-        lines = [line for samples in sorted(counts) for line in pass_at_problems(spec.pass_at, samples)]
-        problems += [(file.location("eval", "pass_at"), f"eval: {line}") for line in lines]
     return problems
 
 
@@ -166,7 +161,7 @@ def read_objective(
     spec = file.spec.objective
     if spec is None:
         return None, []
-    held_out = bool(configs) and all(config.eval.every for config in configs)
+    held_out = bool(configs) and all(config.validation.every for config in configs)
     of = spec.of or (HELD_OUT if held_out else EVAL if file.spec.eval is not None else TRAINING)
     problems = _metric_problems(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
     higher = metric(spec.metric).higher_is_better if spec.direction is None else spec.direction == "maximize"
@@ -183,13 +178,15 @@ def read_objective(
 
 def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
     """Return why trials cannot be pruned by the held-out evaluations of their training."""
-    problems = [
-        f"search.pruning: needs a held-out evaluation before the end of the training (eval.every={config.eval.every}, "
-        f"train.rollouts={config.train.rollouts}); set eval.every to the rollouts between them"
-        for config in configs
-        if not 0 < config.eval.every < config.train.rollouts
-    ]
-    problems += [problem for config in configs if config.eval.every for problem in _recording_problems(metric, config)]
+    problems = []
+    for config in configs:
+        every, rollouts = config.validation.every, config.train.rollouts
+        if not 0 < every < rollouts:
+            problems.append(
+                f"search.pruning: needs a held-out evaluation before the end of the training (validation.every={every}, "
+                f"train.rollouts={rollouts}); set validation.every to the rollouts between them"
+            )
+        problems += _recording_problems(metric, config) if every else []
     return list(dict.fromkeys(problems))
 
 
@@ -198,7 +195,7 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
     if of == TRAINING:
         return [
             f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, names)}. "
-            "Evaluations record pass@K and more: set eval.every, or give `eval`"
+            "Evaluations record pass@K and more: set validation.every, or give `eval`"
             for config in configs
             if spec.metric not in (names := training_metrics(config.method.training))
         ]
@@ -206,11 +203,11 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
     if at_k(spec.metric) is None and spec.metric not in names:
         return [_no_such_metric(f"{spec.metric}: no metric of an evaluation", spec.metric, names)]
     if of == HELD_OUT:
-        late = [config for config in configs if not 0 < config.eval.every <= config.train.rollouts]
+        late = [config for config in configs if not 0 < config.validation.every <= config.train.rollouts]
         if late:
             return [
-                f"objective: no held-out evaluation in training (eval.every={late[0].eval.every}, "
-                f"train.rollouts={late[0].train.rollouts}); set eval.every to the rollouts between them"
+                f"objective: no held-out evaluation in training (validation.every={late[0].validation.every}, "
+                f"train.rollouts={late[0].train.rollouts}); set validation.every to the rollouts between them"
             ]
         return [problem for config in configs for problem in _recording_problems(spec.metric, config)]
     if evaluation is None:
@@ -231,18 +228,19 @@ def _no_such_metric(problem: str, name: str, names: Sequence[str]) -> str:
 
 def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None = None) -> list[str]:
     """Return why held-out evaluations, or the ``evaluation`` of finished trials, do not have the metric."""
-    samples, pass_at, form = config.eval.samples, config.eval.pass_at, at_k(metric)
+    section: HeldOutConfig = config.validation
     if evaluation is not None:
-        samples = samples if evaluation.samples is None else evaluation.samples
-        pass_at = evaluation.pass_at or pass_at
-    ks = [k for k in pass_at if k <= samples]
-    names = [ACCURACY, *([GREEDY] if config.eval.greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
-    names += [*(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1)]
+        # As in `rlvr eval`: samples of the sweep without a k leave the k that they allow.
+        options = evaluation.model_dump(include={"samples", "pass_at"}, exclude_defaults=True)
+        section = config.eval.model_copy(update={**({"pass_at": ()} if "samples" in options else {}), **options})
+    samples, form = section.n, at_k(metric)
+    names = [ACCURACY, *([GREEDY] if section.greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
+    names += [*(f"pass@{k}" for k in section.ks), *(f"maj@{k}" for k in section.ks if k > 1)]
     k = None if form is None else samples if form[1] == "n" else int(form[1])
     # For finished trials any k <= samples is computed from the samples.
     if metric in (*names, *sample_metrics()) or (evaluation is not None and k is not None and 0 < k <= samples):
         return []
-    where = "the section eval" if evaluation is None else "`eval`"
+    where = "the section validation" if evaluation is None else "`eval`"
     return [
         f"objective: {metric} is not recorded; set samples, pass_at or greedy of {where} so that it is. "
         f"Recorded: {', '.join(names)}"

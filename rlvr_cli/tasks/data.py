@@ -372,7 +372,9 @@ def data_location(sets: Mapping[str, DataSet], name: str, split: str, folder: Pa
     if source not in data_set.files:
         have = " and ".join(data_set.files)
         others = ", ".join(other for other, others in sets.items() if source in others.files) or "none"
-        hint = " Its dev problems are a part of them (eval.split=dev, --split dev)." if source == "test" else ""
+        hint = (
+            " Its dev problems are a part of them (validation.split=dev, eval.split=dev)." if source == "test" else ""
+        )
         raise UserError(
             f"task.data={name}: has {have} problems only, and {split} ones are needed.{hint} Data sets of the task "
             f"that have {split} problems: {others}."

@@ -168,7 +168,8 @@ class ReasoningGym(Task):
             if drawn - last > _IDLE:
                 raise UserError(
                     f"task.datasets: {name} yielded only {len(problems)} {split} problems, and {count} were "
-                    "requested. Ask for fewer (task.train_size, eval.problems), or widen its task.options."
+                    "requested. Ask for fewer (task.train_size, validation.problems, eval.problems), or widen "
+                    "its task.options."
                 )
             block, start = divmod(drawn, _ENTRIES)
             # Entries of neighbouring seeds are nearly the same, so seeds come from a hash.

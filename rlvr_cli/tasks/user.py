@@ -292,7 +292,7 @@ class UserTask(base.Task):
         twice = read - left_out - len(problems)
         dropped = f"{left_out:,} belong to other splits{rule}, {twice:,} came twice"
         if len(problems) < count:
-            key = "task.train_size" if split == "train" else "eval.problems"
+            key = "task.train_size" if split == "train" else "validation.problems, eval.problems"
             raise RunError(
                 f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {count:,} "
                 f"are asked for ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"

@@ -16,7 +16,7 @@ from rlvr_cli.training.recorder import Evaluate
 
 
 def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
-    """Return a function from the number of finished rollouts to the held-out metrics; None without `eval.every`.
+    """Return a function from the number of finished rollouts to the held-out metrics; None without `validation.every`.
 
     Generated problems come from the dev split, since settings are chosen by these numbers; test is for final results.
     Results are kept under ``eval/in-training/rollout-N``. The random streams are those of `rlvr eval`, so evaluations
@@ -24,13 +24,12 @@ def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
     samples its share; only rank 0 writes and gets the means.
     """
     config = prepared.config
-    if config.eval.every == 0:
+    if config.validation.every == 0:
         return None
-    split = "dev" if config.task.is_generated else config.eval.split
     from rlvr_cli.evaluation.sampling import LocalSampler
 
-    settings = EvalSettings.from_config(config, split=split)
-    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
+    settings = EvalSettings.in_training(config)
+    problems = prepared.task.problems(settings.split, settings.problems, settings.problems_seed)
     benchmark = problems_name(config.task.name, config.task.data)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:

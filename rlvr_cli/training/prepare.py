@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
@@ -90,7 +90,7 @@ class PreparedRun:
             batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
             return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"
-        if self.config.rollout.uses_vllm and self.config.eval.every:
+        if self.config.rollout.uses_vllm and self.config.validation.every:
             work += " (evaluations during training: this process, not vLLM)"
         return work
 
@@ -183,11 +183,6 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
 
 def check_model(config: Config) -> None:
     """Raise UserError where the model is not available, or cannot be trained as configured; loads nothing."""
-    if config.eval.every and config.eval.engine in ("vllm", "openai"):
-        raise UserError(
-            f"eval.engine={config.eval.engine}: evaluations during training (eval.every={config.eval.every}) sample "
-            "the model that is trained, in this process. Allowed there: auto, local, transformers; or eval.every=0."
-        )
     source = resolve_model(config.model.name, revision=config.model.revision)
     check_readable(config)
     adapter = config.model.adapter
@@ -230,7 +225,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     cautions: tuple[str, ...] = ()
     if policy is None:
         method = load_demonstrations(config, task, model, tokenizer)
-        if config.eval.every:
+        if config.validation.every:
             _engine(config, model)  # refuses what cannot sample the model
     else:
         problems = task.problems("train", config.task.training_problems, config.run.seed)
@@ -238,7 +233,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         if not config.rollout.uses_vllm:
             engine, reason = _engine(config, model)
         method = policy.bound(config.rollout.max_new_tokens)
-    if config.eval.every:
+    if config.validation.every:
         _check_held_out(config, model, task, tokenizer)
     return PreparedRun(
         config,
@@ -339,10 +334,9 @@ def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
     """Raise UserError for evaluations during training that would exceed the model's positions."""
-    split: Literal["dev", "test"] = "dev" if config.task.is_generated else config.eval.split
-    held_out = task.problems(split, config.eval.problems, EvalSettings.problems_seed)
-    key = "rollout" if config.eval.max_new_tokens is None else "eval"
-    longest = config.eval.max_new_tokens or config.rollout.max_new_tokens
+    settings = EvalSettings.in_training(config)
+    held_out = task.problems(settings.split, settings.problems, settings.problems_seed)
+    key, longest = "rollout" if config.validation.max_new_tokens is None else "validation", settings.max_new_tokens
     positions = _positions(model)
     prompt = max(len(prompt_ids(task, problem, tokenizer)) for problem in held_out)
     if positions is not None and prompt + longest > positions:

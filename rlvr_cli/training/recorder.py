@@ -28,8 +28,8 @@ class Recorder(TrainerCallback):
     Every process calls it; only rank 0 writes.
 
     Args:
-        evaluate: held-out evaluation after a rollout (its number, from 1), called by ``eval.every``; its means go into
-            the step's line.
+        evaluate: held-out evaluation after a rollout (its number, from 1), called by ``validation.every``; its means go
+            into the step's line.
 
     Attributes:
         grad_norm, learning_rate: of the current step.
@@ -91,9 +91,9 @@ class Recorder(TrainerCallback):
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:
         """Return the metrics of an evaluation by all processes in rank 0; None in the others."""
-        if self.evaluate is None or rollouts % self.trainer.config.eval.every:
+        if self.evaluate is None or rollouts % self.trainer.config.validation.every:
             return None
-        self.trainer.reporter.doing(f"evaluating on {self.trainer.config.eval.problems:,} held-out problems")
+        self.trainer.reporter.doing(f"evaluating on {self.trainer.config.validation.problems:,} held-out problems")
         with self.trainer.whole_model():
             return self.evaluate(rollouts)
 

@@ -18,7 +18,7 @@ SETTINGS = [
     "task.train_size=64",
     # Fast enough for ratios to leave the trust region.
     "optimizer.lr=1e-3",
-    "eval.every=0",
+    "validation.every=0",
     "run.threads=1",
 ]
 

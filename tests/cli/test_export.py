@@ -26,7 +26,7 @@ from tests.training.sft_runs import configure, start
 SHORT: dict[str, Any] = {
     "train__rollouts": 2,
     "update__epochs": 1,
-    "eval__every": 2,
+    "validation__every": 2,
     "checkpoint__every": 2,
     "task__train_size": 64,
     "rollout__max_new_tokens": 48,

@@ -67,7 +67,8 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
         "train.rollouts=5",
         "task.train_size=60",
         "checkpoint.every=4",
-        "eval={every: 2, problems: 10, samples: 32, greedy: true}",
+        "validation={every: 2, problems: 10, samples: 4}",
+        "eval={problems: 10, samples: 32, greedy: true}",
     )
     assert numbers["completions_per_rollout"] == 24
     assert numbers["completions_per_step"] == 8
@@ -78,7 +79,7 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert numbers["visits_per_problem"] == 0.5
     assert numbers["checkpoints_written"] == 4  # steps 4, 8, 12 and the last, 15
     assert numbers["evaluations"] == 2
-    assert numbers["eval_completions"] == 330
+    assert (numbers["validation_completions"], numbers["eval_completions"]) == (50, 330)
     assert numbers["rollout_tokens_at_most"] * numbers["rollouts"] == numbers["completion_tokens_at_most"]
 
 

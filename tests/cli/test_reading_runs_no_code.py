@@ -40,7 +40,8 @@ class Halves(Passes):
 SMALL = {
     "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
     "train": {"rollouts": 1, "on_no_signal": "off"},
-    "eval": {"problems": 4, "samples": 2, "pass_at": [1, 2], "every": 1},
+    "validation": {"problems": 4, "samples": 2, "pass_at": [1, 2], "every": 1},
+    "eval": {"problems": 4, "samples": 2, "pass_at": [1, 2]},
 }
 RUNS = ("grpo", "mine/power", "three", "halves", "rewarded")
 # What reads: its command lines, in a folder with the sweep `mine`, and with the run `rewarded` that is none of it.

@@ -22,7 +22,7 @@ ENDS = ("first", "last", "least", "greatest")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """Three rollouts of two updates, evaluated after the second."""
     root = tmp_path_factory.mktemp("runs")
-    evaluated = ["train.rollouts=3", "eval.every=2", "eval.problems=4", "eval.samples=0"]
+    evaluated = ["train.rollouts=3", "validation.every=2", "validation.problems=4", "validation.samples=0"]
     assert run(["train", *NARROW, *evaluated, f"run.dir={root}", "run.name=trained"]) == 0
     return RunDir(root / "trained")
 

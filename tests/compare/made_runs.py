@@ -117,7 +117,7 @@ def make_run(
     """
     run = create_run(root, name, overwrite=False)
     settings = [f"run.seed={seed}", f"run.dir={root}", f"run.name={name}", f"train.rollouts={ROLLOUTS}"]
-    config = load_config(method=method, overrides=[*settings, "eval.every=1", *overrides])
+    config = load_config(method=method, overrides=[*settings, "validation.every=1", *overrides])
     run.config_path.write_text(dump_yaml(config), encoding="utf-8")
     steps = config.batch.steps_per_rollout
     done = config.train.rollouts * steps

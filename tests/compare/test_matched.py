@@ -65,9 +65,9 @@ def test_equal_updates_and_equal_seconds_are_other_comparisons(curves: Path, com
 
 def test_curves_that_share_no_budget_or_are_absent(root: Path, refused: Callable[..., str], curves: Path) -> None:
     make_run(root, "late", method="dapo", overrides=["train.rollouts=9"], held_out={9: counts(0.5)})
-    make_run(root, "none", method="dgpo", overrides=["eval.every=0"])
+    make_run(root, "none", method="dgpo", overrides=["validation.every=0"])
     said = refused("grpo0", "late", "none", "--match", "rollouts", "--benchmark", "kk-gen")
-    assert "none: has no held-out evaluations from training (eval.every=0)" in said
+    assert "none: has no held-out evaluations from training (validation.every=0)" in said
     assert "--benchmark: --match compares the held-out evaluations of training" in said
     assert "Did you mean `updates`?" in refused("grpo0", "lopti0", "--match", "update")
     said = refused("grpo0", "late", "--match", "rollouts")

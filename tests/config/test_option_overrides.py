@@ -30,6 +30,5 @@ def test_text_is_text(name: str) -> None:
 )
 def test_values(key: str, values: list[str], value: Any) -> None:
     section, _, name = key.partition(".")
-    fewer = [] if name == "pass_at" else ["eval.pass_at=[1]"]
-    config = load_config(overrides=[*fewer, option_override("--option", key, values)])
+    config = load_config(overrides=[option_override("--option", key, values)])
     assert getattr(getattr(config, section), name) == value

@@ -24,7 +24,7 @@ def test_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     first, *others = [source for source, _ in code()]
     small = first.replace('"lopti"), 20', '"lopti"), 2').replace(
-        '"eval.problems": 60', '"eval.problems": 4, "rollout.prompts": 2, "rollout.group_size": 2'
+        '"validation.problems": 60', '"validation.problems": 4, "rollout.prompts": 2, "rollout.group_size": 2'
     )
     assert small.count("rollout.prompts") == 1 and '"lopti"), 2\n' in small
     names: dict[str, object] = {}

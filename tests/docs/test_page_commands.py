@@ -24,7 +24,8 @@ TRAINED = {
     "train.on_no_signal": "off",
 }
 EVALUATION = {f"eval.{key}": value for key, value in EVALUATED.items()}
-SHORT = {"train": {**TRAINED, **EVALUATION}, "eval": EVALUATION}
+VALIDATION = {f"validation.{key}": value for key, value in EVALUATED.items()}
+SHORT = {"train": {**TRAINED, **VALIDATION}, "eval": EVALUATION}
 # Models of the hub are the lab's here.
 HUB = re.compile(r"Qwen/[\w.-]+|qwen2.5-7b|\bMODEL\b")
 # Trainings on files of rows, or of a configuration; all others make only a few of their problems.
@@ -74,7 +75,7 @@ def written(page: str, folder: Path) -> list[str]:
 def small(text: str) -> str:
     """A sweep with the methods and keys of ``text`` and little of each run, as JSON, which is YAML."""
     sweep = yaml.safe_load(text)
-    sweep["set"] = {**sweep.get("set", {}), **TRAINED, **EVALUATION, "train.rollouts": 2, "eval.every": 1}
+    sweep["set"] = {**sweep.get("set", {}), **TRAINED, **VALIDATION, "train.rollouts": 2, "validation.every": 1}
     sweep["seeds"] = 1
     return json.dumps(sweep | ({"eval": {**sweep["eval"], **EVALUATED}} if "eval" in sweep else {}))
 

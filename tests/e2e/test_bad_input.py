@@ -110,7 +110,7 @@ def test_an_evaluation_on_the_way_beyond_the_models_positions(
     method: str, runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not after the rollouts that come before it."""
-    length = ["rollout.max_new_tokens=60", "eval.max_new_tokens=5000"]
-    assert run(["train", "--method", method, *TINY, *length, f"run.dir={runs}", "eval.every=1"]) == 2
+    length = ["rollout.max_new_tokens=60", "validation.max_new_tokens=5000"]
+    assert run(["train", "--method", method, *TINY, *length, f"run.dir={runs}", "validation.every=1"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("eval.max_new_tokens=5000") and "Allowed: up to" in message and not runs.exists()
+    assert message.startswith("validation.max_new_tokens=5000") and "Allowed: up to" in message and not runs.exists()

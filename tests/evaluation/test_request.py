@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rlvr_cli.config.keys import option_override
-from rlvr_cli.config.load import dump_yaml
+from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_job, make_jobs
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.math_answers import AnswerTask
@@ -110,18 +111,35 @@ def test_average_last_takes_the_newest_and_refuses_more_than_there_are(
     assert "only a run has checkpoints to average" in problems_of(tmp_path, str(models[0]), average_last=3)
 
 
-def test_a_k_asks_for_as_many_samples_and_is_refused_above_those_that_are_given(
-    tmp_path: Path, make_run: MakeRun
-) -> None:
-    make_run()
+def test_a_k_asks_for_as_many_samples_as_it_needs(tmp_path: Path, make_run: MakeRun) -> None:
+    """By the run's section `eval`, which has 4 samples; what is sampled during training is another section's."""
+    config = make_run().config_path
+    config.write_text(config.read_text(encoding="utf-8").replace("samples: 32", "samples: 1"), encoding="utf-8")
+    assert request(tmp_path).settings.samples == 4
     assert request(tmp_path, "eval.pass_at=[32]").settings.samples == 32
     assert request(tmp_path, "eval.pass_at=[2]").settings.samples == 4
     (math,) = plan(tmp_path, "math500", "eval.pass_at=[64]")
     assert math.settings.samples == 64
-    assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]", "eval.samples=4")
-    asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9"])
-    assert "--pass-at 1,8 --pass-at 9" in problems_of(tmp_path, asked, "eval.samples=8")
-    assert request(tmp_path, asked, "eval.samples=9").settings.pass_at == (1, 8, 9)
+    asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9", "8"])
+    for samples, number in (("0", 9), ("8", 9), ("12", 12)):
+        settings = request(tmp_path, asked, f"eval.samples={samples}").settings
+        assert (settings.pass_at, settings.samples) == ((1, 8, 9), number)
+    for samples, ks in (("0", ()), ("2", (1,)), ("8", (1, 4))):
+        settings = request(tmp_path, f"eval.samples={samples}").settings
+        assert (settings.pass_at, settings.samples) == (ks, int(samples))
+    assert request(tmp_path, "eval.pass_at=[]").settings.pass_at == (1,), "those of 1, 8 and 32 that 4 samples allow"
+
+
+def test_the_evaluations_during_training_have_settings_of_their_own() -> None:
+    asked = ("samples=4", "problems=10", "temperature=0.5", "max_new_tokens=7", "split=test", "engine=transformers")
+    config = load_config(
+        overrides=["rollout.engine=local", "rollout.max_new_tokens=1024", *(f"validation.{text}" for text in asked)]
+    )
+    settings = EvalSettings(10, 4, (1,), 0.5, max_new_tokens=7, split="dev", engine="transformers")
+    assert EvalSettings.in_training(config) == settings, "the dev split of generated problems"
+    assert EvalSettings.from_config(config) == EvalSettings(engine="local")
+    rows = load_config(overrides=["task=math", "task.data=dsr_uniform", "validation.split=dev"])
+    assert EvalSettings.in_training(rows).split == "dev" and EvalSettings.from_config(rows).split == "test"
 
 
 def test_generated_problems_are_a_benchmark_with_the_runs_settings(

@@ -40,7 +40,7 @@ def one(names: str, *arguments: str, **options: Any) -> EvalJob:
 
 def test_every_setting_is_a_valid_configuration_with_its_sources() -> None:
     for suite, setting in EVERY_SETTING:
-        config = load_config(overrides=setting_overrides(SelectedBenchmark(setting.benchmark, setting, suite), []))
+        config = load_config(overrides=setting_overrides(SelectedBenchmark(setting.benchmark, setting, suite)))
         assert (config.task.name, config.task.data) == (data_sets()[setting.benchmark].task, setting.benchmark)
         assert (config.eval.samples, config.eval.greedy) == (setting.samples, setting.greedy), (suite, setting)
         assert config.eval.max_new_tokens == setting.max_new_tokens, (suite, setting)

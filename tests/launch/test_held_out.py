@@ -14,7 +14,14 @@ from tests.launch.launches import NARROW, finish, kill_tree, start
 from tests.launch.test_sharded import SHIM, WAYS
 
 # Two evaluations of 36 samples, four of each process at a time.
-EVALUATED = [*NARROW, "eval.every=1", "eval.problems=12", "eval.samples=2", "eval.pass_at=[1,2]", "eval.batch=4"]
+EVALUATED = [
+    *NARROW,
+    "validation.every=1",
+    "validation.problems=12",
+    "validation.samples=2",
+    "validation.pass_at=[1,2]",
+    "validation.batch=4",
+]
 SAMPLES = 36
 SECOND = Path("eval", "in-training", "rollout-000002")
 

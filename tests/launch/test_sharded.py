@@ -33,7 +33,8 @@ WAYS = {
     [
         "--method lopti",
         "method.kl.beta=0.1 rollout.engine=transformers update.micro_batch=1",
-        "method.kl.beta=0.1 model.adapter.kind=lora eval.every=2 eval.problems=4 eval.samples=2 eval.pass_at=[1,2]",
+        "method.kl.beta=0.1 model.adapter.kind=lora "
+        "validation.every=2 validation.problems=4 validation.samples=2 validation.pass_at=[1,2]",
         "--method sft rollout.max_new_tokens=60 method.demonstrations=16 update.micro_batch=2",
     ],
 )

@@ -55,7 +55,13 @@ def test_one_run_whatever_the_number_of_processes(tmp_path: Path) -> None:
     own = ("--config", str(own_files(tmp_path)), "--method", f"{tmp_path / 'power.py'}+lopti")
     settings = (
         *(*own, "rollout.dynamic_sampling=1", "method.reward.noise=0.2", *SMALL),
-        *("eval.every=1", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]", "checkpoint.every=3"),
+        *(
+            "validation.every=1",
+            "validation.problems=4",
+            "validation.samples=2",
+            "validation.pass_at=[1,2]",
+            "checkpoint.every=3",
+        ),
     )
     one, two = both(tmp_path, *settings)
     assert difference(one, two) < LIMIT / 10

@@ -17,7 +17,7 @@ from tests.sweeps.files import sweep
 # The held-out accuracy after each rollout, by what varies in a trial.
 Curve = Callable[[Mapping[str, Any]], list[float]]
 
-HEAD = "set: {train.rollouts: 4, eval.every: 1}\nobjective: accuracy\n"
+HEAD = "set: {train.rollouts: 4, validation.every: 1}\nobjective: accuracy\n"
 
 
 def begin(folder: Path, text: str, *overrides: str) -> SweepDir:

@@ -29,10 +29,10 @@ from tests.sweeps.files import sweep
 @pytest.mark.parametrize(
     ("text", "of"),
     [
-        ("set: {eval.every: 5}\neval: {pass_at: [1]}\nobjective: accuracy", "held_out"),
+        ("set: {validation.every: 5}\neval: {pass_at: [1]}\nobjective: accuracy", "held_out"),
         ("eval: {pass_at: [1]}\nobjective: accuracy", "eval"),
         ("objective: accuracy", "training"),
-        ("set: {eval.every: 5}\nobjective: {metric: reward, of: training}", "training"),
+        ("set: {validation.every: 5}\nobjective: {metric: reward, of: training}", "training"),
     ],
 )
 def test_where_it_is_from(tmp_path: Path, text: str, of: str) -> None:
@@ -118,7 +118,8 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
 
 
 TEXT = (
-    "set: {train.rollouts: 4, eval.every: 4}\nmethods: [grpo, lopti, dapo]\nseeds: [2, 3, 4]\nobjective: accuracy\n"
+    "set: {train.rollouts: 4, validation.every: 4}\nmethods: [grpo, lopti, dapo]\nseeds: [2, 3, 4]\n"
+    "objective: accuracy\n"
     "eval: {samples: 4, pass_at: [1], split: dev}\n"
 )
 

@@ -20,7 +20,7 @@ from tests.sweeps.test_sweep_runs import attempts, wait_for
 
 # The seed of a random search that tries the second of two values first.
 SEED = 3
-EVALUATED = {"eval.every": 1, "eval.problems": 8, "eval.samples": 2, "eval.pass_at": [1]}
+EVALUATED = {"validation.every": 1, "validation.problems": 8, "validation.samples": 2, "validation.pass_at": [1]}
 
 
 def write_search(path: Path, **content: object) -> Path:

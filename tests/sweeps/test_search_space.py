@@ -13,7 +13,7 @@ from rlvr_cli.sweeps.search import distribution
 from rlvr_cli.sweeps.search_space import Space
 from tests.sweeps.files import sweep
 
-SEARCH = "set: {train.rollouts: 4, eval.every: 1}\nobjective: accuracy\nsearch: {trials: 3}\n"
+SEARCH = "set: {train.rollouts: 4, validation.every: 1}\nobjective: accuracy\nsearch: {trials: 3}\n"
 
 
 def space(folder: Path, text: str) -> Space:

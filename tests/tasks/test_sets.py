@@ -66,7 +66,7 @@ def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
     assert location("gsm8k", "train", None) == "openai/gsm8k"
     for name, split, place, message in (
         ("math500", "train", folder, "has test problems only.*dapo_math_17k"),
-        ("dsr_uniform", "test", None, "has train problems only.*eval.split=dev.*math500"),
+        ("dsr_uniform", "test", None, "has train problems only.*validation.split=dev.*math500"),
         ("hitab", "train", None, "not on the hub.*RLVR_DATA_DIR"),
         ("aime24", "test", folder, "no math/aime24 .*HuggingFaceH4/aime_2024 from the hub, set task.data_dir=null"),
         ("countdown", "train", folder, "no countdown/train.*countdown-gen"),
@@ -104,7 +104,7 @@ def test_a_training_set_gives_train_and_dev_and_a_benchmark_all_its_rows_as_test
         (["task=hitab", "task.data=hitab"], "not on the hub"),
         (["task=math", "task.data=simplerl", "task.data_dir=/no/such"], "no such folder"),
         (["task=math", "task.data=dsr_unifrom"], "Did you mean `dsr_uniform`"),
-        (["task=math", "task.data=simplerl", "eval.every=1"], "has train problems only.*eval.split=dev"),
+        (["task=math", "task.data=simplerl", "validation.every=1"], "has train problems only.*validation.split=dev"),
         (["task=math", "task.data_dir=/tmp"], "the problems are generated"),
         (["task=math", "task.data=owner/name", "task.data_dir=/tmp"], "owner/name is no such name"),
     ],

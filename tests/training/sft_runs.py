@@ -22,10 +22,10 @@ SETTINGS = {
     "checkpoint.every": 5,
     "method.demonstrations": 20,
     "run.threads": 1,
-    "eval.every": 1,
-    "eval.problems": 6,
-    "eval.samples": 2,
-    "eval.pass_at": [1, 2],
+    "validation.every": 1,
+    "validation.problems": 6,
+    "validation.samples": 2,
+    "validation.pass_at": [1, 2],
 }
 
 

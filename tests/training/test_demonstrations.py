@@ -31,13 +31,13 @@ GOOD = {"prompt": "A: BN B: AK ? <think>", "completion": "KN </think> <answer> K
 def test_completions_of_a_file_are_imitated_word_for_word(tmp_path: Path) -> None:
     ended = {**GOOD, "completion": GOOD["completion"] + " </s>"}
     data = write(tmp_path / "solved.jsonl", GOOD, "", ended)
-    prepared = prepare_run(configure(tmp_path, "run", method__data=str(data), eval__every=0))
+    prepared = prepare_run(configure(tmp_path, "run", method__data=str(data), validation__every=0))
     tokenizer = prepared.tokenizer
     first, second = prepared.method.demonstrations
     assert tokenizer.decode(first.prompt) == GOOD["prompt"]
     assert tokenizer.decode(first.completion) == ended["completion"]
     assert first == second, "the end is added once"
-    run = start(tmp_path, "run", method__data=str(data), eval__every=0).run
+    run = start(tmp_path, "run", method__data=str(data), validation__every=0).run
     assert metrics(run)[-1]["loss"] < metrics(run)[0]["loss"]
     assert metrics(run)[0]["update_tokens"] == 4 * len(first.completion)
     write(data, ended, {**GOOD, "completion": "KK </think> <answer> KK </answer>"})

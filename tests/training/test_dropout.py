@@ -104,7 +104,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 SMALL = {
     "train__rollouts": 1,
-    "eval__every": 0,
+    "validation__every": 0,
     "optimizer__lr": 1e-9,
     "rollout__max_new_tokens": 80,
     "update__mini_batches": 1,

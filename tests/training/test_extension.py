@@ -36,13 +36,13 @@ def contents(run: RunDir) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    return start(tmp_path_factory.mktemp("finished"), "short", train__rollouts=2, eval__every=1, **EVAL).run
+    return start(tmp_path_factory.mktemp("finished"), "short", train__rollouts=2, validation__every=1, **EVAL).run
 
 
 EVAL: dict[str, Any] = {
-    "eval__problems": 4,
-    "eval__samples": 2,
-    "eval__pass_at": [1],
+    "validation__problems": 4,
+    "validation__samples": 2,
+    "validation__pass_at": [1],
     "optimizer__warmup_rollouts": 0,
     "optimizer__lr_schedule": "constant",
 }
@@ -54,7 +54,7 @@ def short(finished: RunDir, tmp_path: Path) -> RunDir:
 
 
 def test_an_extended_run_is_the_run_that_had_as_many_rollouts_from_the_start(short: RunDir, tmp_path: Path) -> None:
-    whole = start(tmp_path, "whole", train__rollouts=3, eval__every=1, **EVAL).run
+    whole = start(tmp_path, "whole", train__rollouts=3, validation__every=1, **EVAL).run
     assert rlvr(["train", "--resume", str(short.path), "train.rollouts=3"]) == 0
     assert contents(short) == contents(whole)
     manifest = short.read_manifest()

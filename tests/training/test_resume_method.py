@@ -14,7 +14,7 @@ from tests.matrix import resume
 from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, start
 
-TINY = {"eval__every": 0, "train__rollouts": 2, "update__epochs": 1, "rollout__max_new_tokens": 24}
+TINY = {"validation__every": 0, "train__rollouts": 2, "update__epochs": 1, "rollout__max_new_tokens": 24}
 
 
 def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:

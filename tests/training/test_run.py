@@ -301,7 +301,7 @@ def test_what_an_outer_accelerate_would_compute_with_is_refused(
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """Interrupted in its second rollout, with held-out evaluations on the way."""
     with interrupted_after(5):
-        settings = {"eval__every": 1, "eval__problems": 4, "eval__samples": 0}
+        settings = {"validation__every": 1, "validation__problems": 4, "validation__samples": 0}
         return start(tmp_path_factory.mktemp("evaluated"), "evaluated", **settings).run
 
 

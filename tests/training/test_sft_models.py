@@ -22,7 +22,7 @@ ENGLISH: dict[str, Any] = {
     "task__name": "countdown",
     "method__demonstrations": 4,
     "checkpoint__every": 2,
-    "eval__every": 0,
+    "validation__every": 0,
 }
 
 

@@ -33,7 +33,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     little = '"train.rollouts": 1, "rollout.prompts": 2, "rollout.max_new_tokens": 16'
     first = first.replace('"train.rollouts": 20', little).replace(
-        '"eval.every": 10, "eval.problems": 64', '"eval.every": 0'
+        '"validation.every": 10, "validation.problems": 64', '"validation.every": 0'
     )
     assert len(first.splitlines()) <= 12
     exec(first + second.replace("30", "2"), {})  # noqa: S102

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from rlvr_cli.config.schema import Config, EvalConfig
+from rlvr_cli.config.evaluation import EvalConfig
+from rlvr_cli.config.schema import Config
 
 Say = Callable[[str], None]
 

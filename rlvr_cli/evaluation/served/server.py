@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 
-from rlvr_cli.config.schema import EvalConfig
+from rlvr_cli.config.evaluation import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean, shortened
 from rlvr_cli.evaluation.served.kinds import Answer, Prompt, read_answer, request_body

@@ -106,9 +106,7 @@ def explain_out_of_memory(rows: int, length: int) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        fewer = (
-            f"Sample fewer at once with rollout.batch={rows // 2} (in an evaluation eval.batch={rows // 2}), or make"
-        )
+        fewer = f"Sample fewer at once with rollout.batch={rows // 2} (validation.batch, eval.batch), or make"
         raise SamplingMemoryError(
             f"out of memory while sampling {rows} completion{'' if rows == 1 else 's'} of up to {length} tokens at "
             f"once ({reason}). {fewer if rows > 1 else 'Make'} rollout.max_new_tokens smaller; `rlvr plan` estimates "

@@ -86,7 +86,7 @@ def test_a_want_of_memory_says_how_many_rows_and_what_to_change(error: Exception
         raise error
     text = str(told.value)
     assert text.startswith("out of memory while sampling 64 completions of up to 4096 tokens at once (")
-    assert "rollout.batch=32" in text and "eval.batch=32" in text and "\n" not in text
+    assert "rollout.batch=32 (validation.batch, eval.batch)" in text and "\n" not in text
     with pytest.raises(SamplingMemoryError) as told, explain_out_of_memory(1, 4096):
         raise error
     assert "1 completion of" in str(told.value) and "batch" not in str(told.value)

@@ -1,0 +1,117 @@
+"""The sections `validation` and `eval`: the held-out evaluations during a training, and those of `rlvr eval`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from rlvr_cli.config.rollout import Temperature, TopP
+from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
+
+USUAL_KS = (1, 8, 32)
+
+
+def _without_secrets(value: str) -> str:
+    """An address that holds nothing that a run must not store; whether it is one shows when it is used."""
+    try:
+        address = urlsplit(value)
+    except ValueError:
+        return value
+    if "@" in value or address.query or address.fragment:
+        # Not repeated in the message: it may hold the key.
+        raise ValueError(
+            "holds a user name, a password or a query. It would be stored with the results; give the plain address, "
+            "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
+        )
+    return value
+
+
+class HeldOutConfig(Section):
+    """Held-out problems, and how they are sampled: the keys of both sections."""
+
+    problems: Count = Field(420, description="Held-out problems.")
+    samples: CountOrZero = Field(
+        32,
+        description="Completions sampled for each problem, raised to the largest k of pass_at; 0 = the greedy "
+        "completion alone.",
+    )
+    pass_at: Annotated[tuple[Count, ...], FromList] = Field(
+        (), description="Every k of pass@k to report; none = those of 1, 8 and 32 that samples allow."
+    )
+    temperature: Temperature = Field(1.0, description="Sampling temperature in evaluation.")
+    top_p: TopP = Field(1.0, description="Nucleus sampling in evaluation.")
+    max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
+    greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
+    split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
+    batch: Count | None = Field(
+        None,
+        description="Completions that a process samples at once; null = 256, or fewer where its free memory holds "
+        "fewer (local). Changes speed and memory, not the samples (those of transformers it does).",
+    )
+
+    @property
+    def n(self) -> int:
+        """Return the number of samples of each problem."""
+        return max((self.samples, *self.pass_at))
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Return every k of pass@k, each once; none where only the greedy completion is sampled."""
+        return tuple(dict.fromkeys(self.pass_at)) or tuple(k for k in USUAL_KS if k <= self.samples)
+
+
+class ValidationConfig(HeldOutConfig):
+    """Evaluation on held-out problems during training."""
+
+    every: CountOrZero = Field(
+        0, description="Rollouts between evaluations during training, on the dev split of generated problems; 0 = none."
+    )
+    engine: Literal["auto", "local", "transformers"] = Field(
+        "auto",
+        description="What samples: local = the project's sampler, transformers = `generate`; auto = rollout.engine if "
+        "it is one of them, else local where the architecture is supported.",
+    )
+
+
+class EvalConfig(HeldOutConfig):
+    """Evaluation on held-out problems by `rlvr eval`."""
+
+    benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
+        (),
+        description="Benchmarks or suites that `rlvr eval RUN` evaluates on when it is not told (--benchmark); none = "
+        "the run's task. Training does not look at it.",
+    )
+    engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
+        "auto",
+        description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
+        "process, openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
+        "else local where the architecture is supported.",
+    )
+    base_url: Annotated[Text, AfterValidator(_without_secrets)] | None = Field(
+        None, description="Address of the server (engine openai), as http://host:8000/v1."
+    )
+    model_name: Text | None = Field(
+        None, description="The model's name at the server (engine openai); null = the only one that it serves."
+    )
+    server: Literal["auto", "openai", "vllm", "sglang", "llamacpp", "transformers"] = Field(
+        "auto",
+        description="What the server is (engine openai), which decides the fields that it is sent; auto = as it says; "
+        "openai = the plain API.",
+    )
+    endpoint: Literal["auto", "completions", "chat"] = Field(
+        "auto",
+        description="Where prompts go (engine openai): completions takes them as they are, chat as messages; "
+        "auto = completions where it can.",
+    )
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
+    retries: Annotated[int, Field(ge=0, le=1000)] = Field(
+        20, description="How often a request that failed for a passing reason is sent again, with growing pauses."
+    )
+    request_timeout: Annotated[float, Field(gt=0.0, le=86400.0)] = Field(
+        600.0, description="Seconds that the server may take for one completion (engine openai)."
+    )
+    api_key_variable: Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        "OPENAI_API_KEY", description="Environment variable with the server's key (engine openai); the key is not kept."
+    )
