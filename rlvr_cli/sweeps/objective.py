@@ -183,8 +183,9 @@ def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
         every, rollouts = config.validation.every, config.train.rollouts
         if not 0 < every < rollouts:
             problems.append(
-                f"search.pruning: needs a held-out evaluation before the end of the training (validation.every={every}, "
-                f"train.rollouts={rollouts}); set validation.every to the rollouts between them"
+                "search.pruning: needs a held-out evaluation before the end of the training "
+                f"(validation.every={every}, train.rollouts={rollouts}); "
+                "set validation.every to the rollouts between them"
             )
         problems += _recording_problems(metric, config) if every else []
     return list(dict.fromkeys(problems))
