@@ -200,7 +200,7 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     if not measured_twice:
         return None
     with collecting(problems):
-        return _change(arm, *map(list, zip(*measured_twice, strict=True)))
+        return _change(arm, [first for first, _ in measured_twice], [last for _, last in measured_twice])
     return None
 
 
