@@ -89,19 +89,25 @@ def dash(arm: int) -> list[float]:
     return list(DASHES[(arm + arm // len(COLOURS)) % len(DASHES)])
 
 
-def svg(chart: alt.TopLevelMixin, rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> str:
+def svg(
+    chart: alt.TopLevelMixin | dict[str, Any], rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+) -> str:
     """Return a chart as an `<svg>` element for a page, without size, ids and background, labelled by its description.
 
     Colours are variables of the page. Elements in :func:`colour` or :func:`text_colour` of an arm get `data-arm`, by
     which the page can hide them. Categories are arms by default.
 
     Args:
+        chart: of altair, or a Vega-Lite specification.
         rows: of its named data sets; a chart that holds its rows copies them in every step.
     """
     import vl_convert
 
-    with alt.data_transformers.enable("default", max_rows=None):
-        spec = chart.to_dict(validate=False)
+    if isinstance(chart, dict):
+        spec = dict(chart)
+    else:
+        with alt.data_transformers.enable("default", max_rows=None):
+            spec = chart.to_dict(validate=False)
     spec["datasets"] = {**spec.get("datasets", {}), **(rows or {})}
     config = spec.get("config", {})
     spec["config"] = {**config, **_CONFIG}

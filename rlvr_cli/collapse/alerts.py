@@ -125,6 +125,8 @@ class AlertMonitor:
         # Of each rollout: numbers by name, or None; accuracy and its standard error.
         self._columns: dict[str, list[float | None]] = {name: [] for name in _COLUMNS}
         self._judged: list[tuple[float, float] | None] = []
+        # The mean of the last ``window`` of those.
+        self._windows: list[tuple[float, float] | None] = []
         # By rollout: name -> evidence.
         self._on: dict[int, dict[str, str]] = {}
         # Accuracy over the best window that ended before the present one.
@@ -136,14 +138,14 @@ class AlertMonitor:
     def add(self, row: Mapping[str, Any]) -> list[Alert]:
         """Add a line; return its alerts that were not active in the ``PAUSE`` rollouts before."""
         rollout = row["rollout"]
-        recent = {name for earlier in range(rollout - PAUSE, rollout + 1) for name in self._on.get(earlier, ())}
+        earlier_names = set[str]().union(*(self._on.get(at, ()) for at in range(rollout - PAUSE, rollout + 1)))
         if rollout not in self._rows:
             self._rows[rollout] = row
             for name, values in self._columns.items():
                 values.append(number(row.get(name)))
             self._judged.append(self._accuracy(row))
-            earlier = self._judged[-2 * self.window : -self.window]
-            mean = _mean(earlier) if len(earlier) == self.window else None
+            self._windows.append(_mean(self._judged[-self.window :]))
+            mean = self._windows[-1 - self.window] if len(self._judged) >= 2 * self.window else None
             if mean is not None and (self._best is None or mean[0] > self._best[0]):
                 self._best = mean
             self._on[rollout] = dict(self._rules(rollout))
@@ -152,7 +154,7 @@ class AlertMonitor:
             self._skips = skips
             self._on[rollout].setdefault(NON_FINITE, f"{skips:.0f} skips")
         on = self._on[rollout].items()
-        return [Alert(name, rollout, rollout, True, text) for name, text in on if name not in recent]
+        return [Alert(name, rollout, rollout, True, text) for name, text in on if name not in earlier_names]
 
     def fields(self, rollout: int, *, collapse: bool = True, signal: bool = True) -> dict[str, int]:
         """Return the alert columns of every line of ``rollout``: 1 for an active alert."""
@@ -202,13 +204,15 @@ class AlertMonitor:
             yield NO_SIGNAL, f"in the last {IDLE_ROLLOUTS} rollouts {reason}. {remedy}"
         if len(self._rows) < self.thresholds.start + self.window:
             return
-        now = _mean(self._judged[-self.window :])
+        now = self._windows[-1]
         limits, fall = self.thresholds, self._accuracy_drop(now)
         harm = fall or self._nothing_gained(now)
         if fall:
             yield "accuracy_drop", fall
-        length, entropy, diversity = map(self._factor, ("length", "entropy", "diversity"))
         cut = _median(self._columns["truncated"][-self.window :]) or 0.0
+        if not harm and cut < MOSTLY_CUT:
+            return
+        length, entropy, diversity = map(self._factor, ("length", "entropy", "diversity"))
         if entropy and diversity and entropy[0] <= limits.lower and diversity[0] <= limits.alike and harm:
             yield "entropy_collapse", f"{entropy[1]}, {diversity[1]}, {harm}"
         if entropy and entropy[0] >= limits.higher and fall:

@@ -280,8 +280,8 @@ def _over_tasks(
 
 
 def arm_mean(*tables: Array, bounds: Bounds, together: bool = False) -> CrossedEstimate:
-    """Estimate the mean of scores [runs, problems], a table a task, its interval cut at ``bounds``."""
-    return bounded(without_single_run_p(crossed_interval(*tables, together=together)), bounds)
+    """Estimate the mean of scores [runs, problems], a table a task, its interval cut at ``bounds``, without a p."""
+    return bounded(crossed_interval(*tables, together=together, tested=False), bounds)
 
 
 def bounded(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:

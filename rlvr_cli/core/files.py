@@ -295,7 +295,9 @@ def await_release(folder: Path, seconds: float) -> bool:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number as a float, or None."""
+    """Return a finite number as a float, and None for any other value."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

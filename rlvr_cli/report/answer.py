@@ -1,4 +1,4 @@
-"""The question of a page, and its answer in a line and in full sentences."""
+"""The answer at the top of a page: the question, the answer in a line, and at most five sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
-from rlvr_cli.compare.words import comparative, power_lines, sentence, signed_text, these_runs, what_is_compared
+from rlvr_cli.compare.words import comparative, sentence, signed_text, these_runs, what_is_compared
 from rlvr_cli.core.text import capital, count, listed, some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
@@ -17,18 +17,19 @@ from rlvr_cli.report.training import without_signal
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
 
-# What a verdict is called, as the reader sees it at the head of its sentence.
-# Of more arms the line at the top says how many they are.
-MOST_NAMED = 8
-# Of these the line at the top names so many of each kind.
-FEW = 3
+# Sentences at the top of a page; further ones are folded.
+MOST_SENTENCES = 5
+# Of more arms the line at the top gives their number, and this many names of each kind.
+MOST_NAMED, FEW = 8, 3
 Others = Sequence[tuple[ArmOnTask, Contrast]]
 WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
+# The order of sentences that do not all fit.
+_RANKS: Sequence[Verdict] = ("higher", "lower", "uncertain", "single", "unknown", "unseen")
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence about one arm; ``tone`` is good, bad, open or neutral, ``verdict`` is a word or two, or empty."""
+    """A sentence about an arm; ``tone`` is good, bad, open or neutral, ``verdict`` is a word or two, or empty."""
 
     tone: str
     verdict: str
@@ -37,73 +38,55 @@ class Sentence:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """What stands at the top of a page.
-
-    Attributes:
-        facts: what the numbers are of, as lines.
-        further: what else was asked (the power of the comparison).
-    """
+    """The top of a page; ``facts``: lines on the metric and its problems, or on how to measure the rest."""
 
     question: str
     short: str
     sentences: tuple[Sentence, ...]
-    facts: tuple[str, ...]
-    further: tuple[str, ...] = ()
-
-    @property
-    def others(self) -> tuple[Sentence, ...]:
-        """Of many arms the sentences that see no difference; they are shown folded."""
-        unseen = tuple(one for one in self.sentences if one.verdict == WORDS["unseen"])
-        return unseen if len(self.sentences) > MOST_NAMED else ()
+    facts: tuple[str, ...] = ()
 
     @property
     def first(self) -> tuple[Sentence, ...]:
-        """All other sentences."""
-        return tuple(one for one in self.sentences if one not in self.others)
+        return self.sentences[:MOST_SENTENCES]
+
+    @property
+    def others(self) -> tuple[Sentence, ...]:
+        return self.sentences[MOST_SENTENCES:]
 
 
 def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: Sequence[MeasuredSetting]) -> PageAnswer:
-    """The answer.
+    """Return the answer.
 
     Args:
-        changes: of the arms that were evaluated at two times, by their names. evaluations: all that `rlvr eval` made.
+        changes: of the arms that were evaluated at two times, by their names. evaluations: all of `rlvr eval`.
     """
     if subject.comparison is not None:
         return _compared(subject.comparison)
     names = [arm.name for arm in subject.arms]
-    problems = [problems_name(one.values["task.name"], one.values["task.data"]) for one in subject.runs]
-    tasks, models = (
-        listed(list(dict.fromkeys(names)))
-        for names in (problems, [str(one.values["model.name"]) for one in subject.runs])
-    )
-    where = f"{tasks} with the model {models}"
+    tasks = dict.fromkeys(problems_name(run.values["task.name"], run.values["task.data"]) for run in subject.runs)
+    models = dict.fromkeys(str(run.values["model.name"]) for run in subject.runs)
+    where = f"{listed(list(tasks))} with the model {listed(list(models))}"
     learned = tuple(_learned(name, change) for name, change in changes.items())
     if len(names) > 1:
         short = " ".join(["It is not known yet.", *map(capital, subject.readiness.lacking)])
-        facts = f"{models} trained on {tasks}: {count(len(subject.runs), 'run')}"
-        return PageAnswer(f"How do {listed(names)} compare on {where}?", short, learned, (facts,))
-    seeds = sorted({one.seed for one in subject.arms[0].runs})
-    facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
-    finals = [found for one in evaluations if (found := final_accuracy(one)) is not None]
-    idle = [said for one in subject.arms[0].runs.values() if (said := without_signal(one)) is not None]
+        return PageAnswer(f"How do {listed(names)} compare on {where}?", short, learned)
+    finals = [final for setting in evaluations if (final := final_accuracy(setting)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
         f"{finals[0][0]} What it was before is not known."
         if finals
         else "No held-out evaluations at two times tell what was learned."
     )
-    short = " ".join([short, *(capital(said) for said in dict.fromkeys(idle))])
-    after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for _, one in finals)
-    told = (
-        facts + ", ".join(map(str, seeds)),
-        *(_how_to_know(subject, evaluations[0]) if finals and not changes else ()),
-    )
-    return PageAnswer(f"What did {names[0]} learn on {where}?", short, (*learned, *after), told)
+    idle = [text for run in subject.arms[0].runs.values() if (text := without_signal(run)) is not None]
+    short = " ".join([short, *map(capital, dict.fromkeys(idle))])
+    after = tuple(Sentence("neutral", "final", f"{names[0]}: {text}") for _, text in finals)
+    facts = tuple(_how_to_know(subject, evaluations[0])) if finals and not changes else ()
+    return PageAnswer(f"What did {names[0]} learn on {where}?", short, (*learned, *after), facts)
 
 
-def _how_to_know(subject: ReportData, measured: MeasuredSetting) -> list[str]:
-    """The command that measures the model before training as the first run was measured after it."""
+def _how_to_know(subject: ReportData, setting: MeasuredSetting) -> list[str]:
+    """Return the command that measures the model before training as the first run was measured after it."""
     run = subject.runs[0]
-    own = next((one for each in measured.arms.values() for one in each if run.dir.path in one.folder.parents), None)
+    own = next((each for each in setting.evaluations if run.dir.path in each.folder.parents), None)
     if own is None:
         return []
     line = shlex.join([*eval_words(run.path, run, own), "--against", "base"])
@@ -119,12 +102,12 @@ def _learned(name: str, change: MetricChange) -> Sentence:
 
 def _compared(comparison: TaskComparison) -> PageAnswer:
     rows = comparison.others
+    ordered = rows if len(rows) <= MOST_SENTENCES else sorted(rows, key=lambda pair: _RANKS.index(pair[1].verdict))
     return PageAnswer(
         question=_question(comparison, rows),
         short=_short(comparison, rows),
-        sentences=tuple(_sentence(comparison, row, contrast) for row, contrast in rows),
-        facts=tuple(what_is_compared(comparison)),
-        further=tuple(power_lines(comparison)),
+        sentences=tuple(_sentence(comparison, row, contrast) for row, contrast in ordered),
+        facts=(what_is_compared(comparison)[0],),
     )
 
 
@@ -146,9 +129,9 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
 
 
 def _short(comparison: TaskComparison, rows: Others) -> str:
-    """The verdicts alone, the surest first: `lopti is better than grpo. No difference ... can be seen for dapo.`
+    """Return the verdicts alone, the surest first, of many arms the first few of each kind.
 
-    Of many arms the first few of each kind, and how many there are.
+    `lopti is better than grpo. No difference ... can be seen for dapo.`
     """
     metric, base = comparison.scores.metric, comparison.scores.baseline
     many = len(rows) > MOST_NAMED
@@ -166,22 +149,20 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
             single.append(f"{capital(these_runs(comparison, row.arm))}: {difference}.")
         else:
             (unseen if verdict == "unseen" else unknown).append(row.arm)
-    parts = []
+    verdicts = []
     for (uncertain, than), arms in sorted(groups.items(), key=lambda item: item[0][0]):
         verb = "may be" if uncertain else "is" if len(arms) == 1 else "are"
-        who = listed(arms) if not many else count(len(arms), "arm") if than == "worse than" else some(arms, FEW)
-        parts.append(f"{who} {verb} {than} {base}.")
+        subjects = listed(arms) if not many else count(len(arms), "arm") if than == "worse than" else some(arms, FEW)
+        verdicts.append(f"{subjects} {verb} {than} {base}.")
     if unseen:
         rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
-        parts.append(f"No difference from {base} can be seen for {rest if many else listed(unseen)}.")
+        verdicts.append(f"No difference from {base} can be seen for {rest if many else listed(unseen)}.")
     if unknown:
-        parts.append(
-            f"For {some(unknown, FEW) if many else listed(unknown)} there is no interval, so nothing can be said."
-        )
+        verdicts.append(f"There is no interval for {some(unknown, FEW) if many else listed(unknown)}.")
     if single:
-        shown = single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
-        parts += [*shown, "That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those."]
-    return " ".join(parts)
+        verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
+        verdicts.append("That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those.")
+    return " ".join(verdicts)
 
 
 def _sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) -> Sentence:

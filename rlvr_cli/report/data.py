@@ -1,4 +1,4 @@
-"""What a report is of: runs and their records, arms, how far they are, and the comparison or why there is none."""
+"""The data of a report: runs with their records, arms, their progress, and the comparison or why there is none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything that a page is made from, read and checked.
+    """The checked data of a page.
 
     Attributes:
-        runs: with their records kept. arms: the baseline first, the others by their names.
-        sweeps: those whose begun trials are all among the runs, by their folders.
+        runs: with their step records in memory. arms: the baseline first, the others by their names.
+        sweeps: by folder, if all of a sweep's begun trials are among the runs.
         statuses: of each run, by its path.
-        comparison: None where there is one arm, or nothing to compare yet, which ``readiness`` explains.
-        notes: what a sweep says of its trials.
+        comparison: None for a single arm, or before runs can be compared, which ``readiness`` explains.
+        notes: on trials of sweeps.
     """
 
     request: CompareRequest
@@ -50,11 +50,11 @@ class ReportData:
 
 
 def read_subject(request: CompareRequest) -> ReportData:
-    """Find and read the runs that a request names.
+    """Find and read the runs of a request.
 
-    Raises UserError with everything that is wrong: names, options, records, evaluations that cannot be compared. Runs
-    that are not finished or not evaluated are no fault; they take no part in the comparison (unless the request wants
-    unfinished ones), and the page says so.
+    Unfinished runs and those without an evaluation are left out of the comparison (the unfinished unless the request
+    includes them), and the page lists them. Raises UserError with every wrong name, option and record, and for
+    evaluations that cannot be compared.
     """
     selected = find_runs(request.names, request.root, unfinished=True)
     notes, problems = selected.notes, [*request.validate(), *selected.problems]
@@ -67,7 +67,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     statuses = {run.path: str(run_summary(run.dir.path)["status"]) for run in runs}
-    ready = readiness(request, arms, statuses, sweeps)
+    ready = _readiness(request, arms, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:
         comparison = compare_task(read_task(request, ready.runs, notes=[*notes, *ready.left_out]))
@@ -85,7 +85,7 @@ def read_subject(request: CompareRequest) -> ReportData:
 
 
 def _page_baseline(comparison: TaskComparison, arms: Sequence[Arm]) -> str:
-    """The arm with the comparison's baseline in it: arms of some runs may be called otherwise than those of all."""
+    """Return the arm with the comparison's baseline: arms of some of the runs may have other names than of all."""
     paths = {scores.run.path for scores in comparison.baseline.runs}
     return next(arm.name for arm in arms if any(run.path in paths for run in arm.runs.values()))
 
@@ -100,30 +100,30 @@ def _steps(run: Run, problems: list[str]) -> Steps:
 
 
 def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, SweepPlan]:
-    found: dict[Path, SweepPlan] = {}
-    here = {run.dir.path for run in runs}
+    sweeps: dict[Path, SweepPlan] = {}
+    paths = {run.dir.path for run in runs}
     for folder in dict.fromkeys(run.dir.path.parent for run in runs):
         sweep = SweepDir(folder)
         if not sweep.exists():
             continue
         with collecting(problems):
             plan = sweep.read_plan()
-            begun = {sweep.run_dir(entry).path for entry in plan.named if sweep.run_dir(entry).manifest_path.exists()}
-            if begun <= here:
-                found[folder] = plan
-    return found
+            folders = (sweep.run_dir(trial) for trial in plan.named)
+            if {run.path for run in folders if run.manifest_path.exists()} <= paths:
+                sweeps[folder] = plan
+    return sweeps
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """How far the runs are.
+    """The progress of runs.
 
     Attributes:
-        runs: those that can be compared: finished (or taken as they are) and evaluated.
+        runs: finished (or included unfinished) and evaluated, so that they can be compared.
         unfinished: a line for each unfinished run.
-        left_out: what takes no part in a comparison for that reason, a line each.
-        lacking: why there is nothing to compare yet; empty where there is.
-        commands: what finishes and evaluates the runs, in this order.
+        left_out: lines on the runs that are not compared.
+        lacking: reasons why nothing can be compared yet, if so.
+        commands: those that finish and evaluate the runs, in this order.
     """
 
     runs: tuple[Run, ...]
@@ -133,20 +133,16 @@ class Readiness:
     commands: tuple[str, ...]
 
 
-def readiness(
-    request: CompareRequest,
-    arms: Sequence[Arm],
-    statuses: Mapping[str, str],
-    sweeps: Mapping[Path, SweepPlan],
+def _readiness(
+    request: CompareRequest, arms: Sequence[Arm], statuses: Mapping[str, str], sweeps: Mapping[Path, SweepPlan]
 ) -> Readiness:
-    """How far the runs of ``arms`` are; ``statuses`` by the run's path."""
     runs = [run for arm in arms for run in arm.runs.values()]
     open_ = [run for run in runs if statuses[run.path] != "finished"]
     done = runs if request.unfinished else [run for run in runs if run not in open_]
     ready = [run for run in done if _evaluated(run, request)]
     bare = [run for run in done if run not in ready]
-    what = "evaluation" if request.match is None else "held-out evaluation from training"
-    left_out = [f"left out of the comparison because they have no {what}: {_names(bare)}."] if bare else []
+    kind = "evaluation" if request.match is None else "held-out evaluation from training"
+    left_out = [f"left out of the comparison because they have no {kind}: {_names(bare)}."] if bare else []
     if out := [run for run in runs if run not in done]:
         left_out.append(f"left out of the comparison because they are not finished: {_names(out)}.")
     return Readiness(
@@ -159,27 +155,24 @@ def readiness(
 
 
 def _lacking(request: CompareRequest, arms: Sequence[Arm], ready: Sequence[Run]) -> list[str]:
-    """Return why the ``ready`` runs of arms cannot be compared; nothing where they can."""
+    """Return why the ``ready`` runs of arms cannot be compared; nothing if they can."""
     with_some = [
         replace(arm, runs={key: run for key, run in arm.runs.items() if run in ready})
         for arm in arms
         if any(run in ready for run in arm.runs.values())
     ]
-    what = "finished run with an evaluation" if request.match is None else "finished run with held-out evaluations"
+    kind = "finished run with an evaluation" if request.match is None else "finished run with held-out evaluations"
     if len(with_some) < 2:
-        return [f"a comparison takes two arms with a {what}; there {_arms([arm.name for arm in with_some])}."]
+        number = f"is one so far, {with_some[0].name}" if with_some else "is none so far"
+        return [f"a comparison takes two arms with a {kind}; there {number}."]
     try:
         baseline = choose_baseline(request, with_some)
     except UserError:
-        return [f"the baseline, {request.baseline}, has no {what} yet."]
+        return [f"the baseline, {request.baseline}, has no {kind} yet."]
     base = next(arm.runs for arm in with_some if arm.name == baseline)
     if not request.unpaired and (apart := [arm.name for arm in with_some if not set(arm.runs) & set(base)]):
         return [f"runs are compared in pairs of one seed, and {some(apart, SHOWN)} and {baseline} share no seed yet."]
     return []
-
-
-def _arms(names: Sequence[str]) -> str:
-    return f"is one so far, {names[0]}" if names else "is none so far"
 
 
 def _evaluated(run: Run, request: CompareRequest) -> bool:
@@ -208,7 +201,7 @@ def _not_begun(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
 
 def _waiting(folder: Path, plan: SweepPlan) -> list[str]:
     sweep = SweepDir(folder)
-    return [one.name for one in plan.named if not sweep.run_dir(one).manifest_path.exists()]
+    return [trial.name for trial in plan.named if not sweep.run_dir(trial).manifest_path.exists()]
 
 
 def _begin(sweeps: Mapping[Path, SweepPlan]) -> list[str]:

@@ -20,14 +20,7 @@ from rlvr_cli.report.data import ReportData
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.store.arm import Arm
-from rlvr_cli.store.evaluation import (
-    Evaluation,
-    evaluations_in,
-    finals,
-    group_by_settings,
-    has_evaluation,
-    last,
-)
+from rlvr_cli.store.evaluation import Evaluation, evaluations_in, finals, group_by_settings, has_evaluation, last
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds, held_out_accuracy
 from rlvr_cli.store.training import BUDGETS, whole_rows
@@ -203,11 +196,11 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     settings = [pair[1][1].settings for pair in pairs if pair is not None]
     if len(settings) < len(runs) or any(other != settings[0] for other in settings):
         pairs = [first_and_last(run, problems) for run in runs]
-    whole = [pair for pair in pairs if pair is not None]
-    if not whole:
+    measured_twice = [pair for pair in pairs if pair is not None]
+    if not measured_twice:
         return None
     with collecting(problems):
-        return _change(arm, [first for first, _ in whole], [last for _, last in whole])
+        return _change(arm, [first for first, _ in measured_twice], [last for _, last in measured_twice])
     return None
 
 
@@ -234,7 +227,7 @@ def change_in_words(change: MetricChange) -> str:
 
 
 def changes_table(changes: Mapping[str, MetricChange]) -> Table | None:
-    """Return a row for each arm; None without arms. What all share stands in the caption and the header."""
+    """Return a row for each arm; None without arms. The caption and the header hold values that all arms share."""
     if not changes:
         return None
     every = list(changes.values())
@@ -290,7 +283,7 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
 
 
 def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
-    """Return the first and the last held-out evaluation of training; None where there are no two."""
+    """Return the first and the last held-out evaluation of training; None without two."""
     every: list[Evaluation] = []
     with collecting(problems):
         every = run.held_out

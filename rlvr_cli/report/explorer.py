@@ -1,12 +1,13 @@
-"""What a page's script explores: the points of the charts, and every completion of the held-out evaluations."""
+"""The data of a page's script: the points of the charts, and every completion of the held-out evaluations."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
@@ -16,17 +17,17 @@ from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import BASE, MeasuredSetting, MetricChange, first_and_last
 from rlvr_cli.store.completions import cut_middle
-from rlvr_cli.store.evaluation import Evaluation, read_samples
+from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.metrics import GREEDY
 
-# Of the compressed completions in a page, which takes a third more as text.
+# Of the compressed completions in a page; as text they take a third more.
 MOST_BYTES = 1_500_000
 _MOST_ANSWER = 200
 
 
 @dataclass(frozen=True)
 class Source:
-    """An evaluation and what it is of; ``arm``: its place among the arms, None for the model before training."""
+    """An evaluation; ``arm``: the index of its arm, None for the model before training."""
 
     arm: int | None
     run: str
@@ -35,13 +36,17 @@ class Source:
 
     @property
     def of(self) -> str:
-        """`kk-gen, test, after 60 rollouts`."""
-        return f"{self.evaluation.result['benchmark']}, {self.evaluation.result['split']}, {self.when}"
+        """Return `kk-gen, test, after 60 rollouts`."""
+        return f"{self.problem_set}, {self.when}"
+
+    @property
+    def problem_set(self) -> str:
+        return f"{self.evaluation.result['benchmark']}, {self.evaluation.result['split']}"
 
 
 @dataclass(frozen=True)
 class Explorer:
-    """``charts``, ``completions``: compressed JSON as text, empty where there is none; ``how``: what is among these."""
+    """``charts``, ``completions``: compressed JSON as text, empty without any; ``how``: the number of completions."""
 
     arms: tuple[str, ...]
     charts: str
@@ -50,29 +55,29 @@ class Explorer:
 
 
 @dataclass(frozen=True)
-class ArmPlaces:
-    """Which arm a part of a table is of, so that it can be hidden; ``by_name``: an arm's place, by all its names."""
+class ArmIndices:
+    """The index of an arm by all its names, and by the rows and columns of tables, so that they can be hidden."""
 
     by_name: Mapping[str, int]
 
     def column(self, header: Sequence[str], at: int) -> int | None:
-        """The arm of a column: its header is the arm's name. A table with a column `arm` has its arms in rows."""
+        """Return the arm whose name is a column's header; None in a table with arms in rows, a column `arm`."""
         return None if at == 0 or "arm" in header else self.by_name.get(header[at].removesuffix(" [95%]"))
 
     def row(self, header: Sequence[str], row: Sequence[str]) -> int | None:
-        """The arm of a row, which its column `arm` names."""
+        """Return the arm of a row by its column `arm`."""
         return self.by_name.get(row[header.index("arm")]) if "arm" in header else None
 
 
-def arm_places(subject: ReportData, names: Sequence[str]) -> ArmPlaces:
-    """Arms by their names in the charts (``names``), the tables and the comparison, which may be of fewer runs."""
+def arm_indices(subject: ReportData, names: Sequence[str]) -> ArmIndices:
+    """Index arms by their names in the charts (``names``), the tables and the comparison, maybe of fewer runs."""
     if len(subject.arms) < 2:
-        return ArmPlaces({})
-    places = {name: place for place, arm in enumerate(subject.arms) for name in (names[place], arm.name)}
-    of_run = {run.path: place for place, arm in enumerate(subject.arms) for run in arm.runs.values()}
+        return ArmIndices({})
+    indices = {name: index for index, arm in enumerate(subject.arms) for name in (names[index], arm.name)}
+    of_run = {run.path: index for index, arm in enumerate(subject.arms) for run in arm.runs.values()}
     for name, runs in subject.comparison.scores.arms.items() if subject.comparison else ():
-        places.setdefault(name, next(of_run[scores.run.path] for scores in runs.values()))
-    return ArmPlaces(places)
+        indices.setdefault(name, next(of_run[scores.run.path] for scores in runs.values()))
+    return ArmIndices(indices)
 
 
 def explorer(
@@ -83,147 +88,140 @@ def explorer(
     changes: Mapping[str, MetricChange],
     problems: list[str],
 ) -> Explorer:
-    """The explorer of a page.
+    """Return the explorer of a page.
 
     Args:
-        names: of the arms, as the charts have them. problems: gets a line for each damaged file.
+        names: of the arms, as in the charts. problems: gets a line for each damaged file.
     """
     points = {
         chart.key: [
-            {"title": one.title, "axis": one.axis, "frame": one.frame, "lines": [asdict(line) for line in one.lines]}
-            for one in chart.panels
+            {"title": panel.title, "axis": panel.axis, "frame": panel.frame, "lines": list(map(vars, panel.lines))}
+            for panel in chart.panels
         ]
         for chart in charts
     }
-    found = sources(subject, evaluations, changes, problems)
-    completions, how = packed_completions(names, found, problems)
-    return Explorer(tuple(names), pack(points), completions, how)
+    completions, how = _pack_completions(names, _sources(subject, evaluations, changes, problems), problems)
+    return Explorer(tuple(names), _pack(points), completions, how)
 
 
-def sources(
+def _sources(
     subject: ReportData,
     evaluations: Sequence[MeasuredSetting],
     changes: Mapping[str, MetricChange],
     problems: list[str],
 ) -> list[Source]:
-    """The untrained model's evaluations, those of `rlvr eval`, and of training the first and the last; each once."""
-    found: list[Source] = []
-    for place, arm in enumerate(subject.arms):
-        change = changes.get(arm.name)
-        found += (
-            [Source(None, str(one.result.get("label", "")), BASE, one) for one in change.untrained] if change else []
-        )
-        measured = [one for each in evaluations for one in each.arms.get(arm.name, ())]
+    """Return the untrained model's evaluations, those of `rlvr eval`, and the first and the last of training."""
+    sources: list[Source] = []
+    for index, arm in enumerate(subject.arms):
+        untrained = changes[arm.name].untrained if arm.name in changes else ()
+        sources += [Source(None, str(each.result.get("label", "")), BASE, each) for each in untrained]
+        measured = [each for setting in evaluations for each in setting.arms.get(arm.name, ())]
         for run in arm.runs.values():
-            own = [one for one in measured if run.dir.path in one.folder.parents]
-            found += [Source(place, run.dir.name, "after training", one) for one in own]
-            for when, evaluation in first_and_last(run, problems) or ():
-                found.append(Source(place, run.dir.name, when, evaluation))
-    return list({one.evaluation.folder: one for one in found}.values())
+            own = [each for each in measured if run.dir.path in each.folder.parents]
+            moments = [*(("after training", each) for each in own), *(first_and_last(run, problems) or ())]
+            sources += [Source(index, run.dir.name, when, each) for when, each in moments]
+    return list({source.evaluation.folder: source for source in sources}.values())
 
 
-def packed_completions(names: Sequence[str], found: Sequence[Source], problems: list[str]) -> tuple[str, str]:
-    """The completions of all sources as columns, problem by problem, and a sentence on how many there are.
+def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems: list[str]) -> tuple[str, str]:
+    """Return the completions of all sources as columns, problem by problem, and a sentence on their number.
 
-    Of more than ``MOST_BYTES`` those of each evaluation's last problems are left out, of all evaluations alike.
+    Beyond ``MOST_BYTES`` those of each evaluation's last problems are left out, of all evaluations alike.
     """
-    read: list[tuple[int, dict[str, Any]]] = []
-    kept: list[Source] = []
-    for one in found:
-        if (one.evaluation.folder / "samples.jsonl").exists():
-            try:
-                read += [(len(kept), row) for row in map(_shown, read_samples(one.evaluation.folder))]
-            except (RunError, KeyError, TypeError) as error:
-                problems.append(str(error) if isinstance(error, RunError) else _damaged(one, error))
-            kept.append(one)
-    if not read:
+    sources = [source for source in sources if (source.evaluation.folder / "samples.jsonl").exists()]
+    # Index of the source, rank of the problem among those of its set, and fields of a completion.
+    rows: list[tuple[int, int, dict[str, Any]]] = []
+    for index, source in enumerate(sources):
+        try:
+            rows += [(index, 0, _fields(sample)) for sample in source.evaluation.samples]
+        except RunError as error:
+            problems.append(str(error))
+        except (KeyError, TypeError) as error:
+            path = source.evaluation.folder / "samples.jsonl"
+            problems.append(f"{path}: a sample, or a field of it, is missing ({error}).")
+    if not rows:
         return "", ""
-    ranks: dict[tuple[str, str], int] = {}
-    for one in kept:
-        for rank, row in enumerate(one.evaluation.rows):
-            ranks.setdefault((_set(one), row.id), rank)
-    sets = list(dict.fromkeys(map(_set, kept)))
-    read = [(at, row) for at, row in read if (_set(kept[at]), row["problem"]) in ranks]
-    ranks = _differing_first(ranks, kept, read)
-    read.sort(key=lambda pair: (sets.index(_set(kept[pair[0]])), _rank(ranks, kept, pair)))
-    deepest = 1 + max(ranks.values())
-    most = deepest
-    text = _packed(names, kept, read)
+    ranks = _rank_problems(sources, rows)
+    sets = list(dict.fromkeys(source.problem_set for source in sources))
+    ranked = [
+        (index, ranks[key], row)
+        for index, _, row in rows
+        if (key := (sources[index].problem_set, row["problem"])) in ranks
+    ]
+    ranked.sort(key=lambda entry: (sets.index(sources[entry[0]].problem_set), entry[1]))
+    most = deepest = 1 + max(ranks.values())
+    chosen = ranked
+    text = _pack_rows(names, sources, chosen)
     while (size := len(text) * 3 // 4) > MOST_BYTES and most > 1:
         most = max(1, min(most - 1, int(0.97 * most * MOST_BYTES / size)))
-        text = _packed(names, kept, [pair for pair in read if _rank(ranks, kept, pair) < most])
-    shown = sum(_rank(ranks, kept, pair) < most for pair in read)
-    how = f"{count(shown, 'completion')} of {count(len(kept), 'evaluation')} on held-out problems."
-    if shown < len(read):
+        chosen = [entry for entry in ranked if entry[1] < most]
+        text = _pack_rows(names, sources, chosen)
+    how = f"{count(len(chosen), 'completion')} of {count(len(sources), 'evaluation')} on held-out problems."
+    if len(chosen) < len(ranked):
         how += (
-            f" That is of {len(read):,} those of the first {most:,} of up to {deepest:,} problems of each evaluation: "
-            f"a page holds {MOST_BYTES / 1e6:g} MB of them, compressed. The runs' samples.jsonl have all."
+            f" That is of {len(ranked):,} those of the first {most:,} of up to {deepest:,} problems of each "
+            f"evaluation: a page holds {MOST_BYTES / 1e6:g} MB of them, compressed. The runs' samples.jsonl have all."
         )
     return text, how
 
 
-def _differing_first(
-    ranks: Mapping[tuple[str, str], int], kept: Sequence[Source], read: Sequence[tuple[int, Mapping[str, Any]]]
+def _rank_problems(
+    sources: Sequence[Source], rows: Sequence[tuple[int, int, Mapping[str, Any]]]
 ) -> dict[tuple[str, str], int]:
-    """Ranks of the problems, those first whose answers differ: what is the same everywhere says least."""
+    """Return the rank of each problem in its set, by set and id: problems with different answers first."""
+    order: dict[tuple[str, str], int] = {}
+    for source in sources:
+        for rank, problem in enumerate(source.evaluation.rows):
+            order.setdefault((source.problem_set, problem.id), rank)
     answers: dict[tuple[str, str], set[str | None]] = {}
-    for at, row in read:
-        answers.setdefault((_set(kept[at]), row["problem"]), set()).add(row["answer"])
-    ordered = sorted(ranks, key=lambda key: (len(answers.get(key, ())) < 2, ranks[key]))
-    found: dict[str, int] = {}
-    places = {}
-    for key in ordered:
-        places[key] = found[key[0]] = found.get(key[0], -1) + 1
-    return places
+    for index, _, row in rows:
+        answers.setdefault((sources[index].problem_set, row["problem"]), set()).add(row["answer"])
+    counts = Counter[str]()
+    ranks = {}
+    for key in sorted(order, key=lambda key: (len(answers.get(key, ())) < 2, order[key])):
+        ranks[key] = counts[key[0]]
+        counts[key[0]] += 1
+    return ranks
 
 
-def _set(one: Source) -> str:
-    return f"{one.evaluation.result['benchmark']} {one.evaluation.result['split']}"
-
-
-def _rank(ranks: Mapping[tuple[str, str], int], kept: Sequence[Source], pair: tuple[int, Mapping[str, Any]]) -> int:
-    return ranks[_set(kept[pair[0]]), pair[1]["problem"]]
-
-
-def _damaged(one: Source, error: Exception) -> str:
-    return f"{one.evaluation.folder / 'samples.jsonl'}: a sample, or a part of one, is missing ({error})."
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a page shows of a sample. Raises KeyError and TypeError where a part is missing."""
-    answer, tokens = row["answer"], row["tokens"]
+def _fields(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a sample for the page. Raises KeyError and TypeError if one is missing."""
+    answer, tokens = sample["answer"], sample["tokens"]
     return {
-        "problem": str(row["problem"]),
-        "sample": GREEDY if row["sample"] == GREEDY else int(row["sample"]) + 1,
-        "reason": one_line(row["reason"]),
-        "right": int(bool(row["correct"])),
-        "reward": number(row.get("reward")),
+        "problem": str(sample["problem"]),
+        "sample": GREEDY if sample["sample"] == GREEDY else int(sample["sample"]) + 1,
+        "reason": one_line(sample["reason"]),
+        "right": int(bool(sample["correct"])),
+        "reward": number(sample.get("reward")),
         "tokens": tokens if isinstance(tokens, int) else None,
-        "cut": int(bool(row["truncated"])),
+        "cut": int(bool(sample["truncated"])),
         "answer": None if answer is None else shortened(one_line(str(answer)), _MOST_ANSWER),
-        "text": cut_middle(visible(row["text"]))[0],
+        "text": cut_middle(visible(sample["text"]))[0],
     }
 
 
-def _packed(names: Sequence[str], kept: Sequence[Source], rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
-    groups = {row.id: one_line(row.subgroup) for one in kept for row in one.evaluation.rows}
-    ids = list(dict.fromkeys(row["problem"] for _, row in rows))
-    places = {name: place for place, name in enumerate(ids)}
-    columns: dict[str, list[Any]] = {"source": [at for at, _ in rows]}
-    for key in rows[0][1]:
-        columns[key] = [places[row[key]] if key == "problem" else row[key] for _, row in rows]
-    return pack(
+def _pack_rows(
+    names: Sequence[str], sources: Sequence[Source], rows: Sequence[tuple[int, int, Mapping[str, Any]]]
+) -> str:
+    groups = {problem.id: one_line(problem.subgroup) for source in sources for problem in source.evaluation.rows}
+    indices = {name: index for index, name in enumerate(dict.fromkeys(row["problem"] for *_, row in rows))}
+    columns: dict[str, list[Any]] = {"source": [index for index, *_ in rows]}
+    for key in rows[0][2]:
+        columns[key] = [indices[row[key]] if key == "problem" else row[key] for *_, row in rows]
+    return _pack(
         {
             "arms": list(names),
-            "sources": [{"arm": one.arm, "run": one_line(one.run), "of": one_line(one.of)} for one in kept],
-            "problems": [[one_line(name), groups[name]] for name in ids],
+            "sources": [
+                {"arm": source.arm, "run": one_line(source.run), "of": one_line(source.of)} for source in sources
+            ],
+            "problems": [[one_line(name), groups[name]] for name in indices],
             "rows": columns,
         }
     )
 
 
-def pack(value: Any) -> str:
-    """Compressed JSON in base64, the same bytes for the same value; empty for an empty value."""
+def _pack(value: Any) -> str:
+    """Return compressed JSON in base64, the same bytes for the same value; empty for an empty value."""
     if not value:
         return ""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

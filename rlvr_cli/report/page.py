@@ -1,4 +1,4 @@
-"""The content of a page, section by section, from what was read."""
+"""The content of a page, section by section."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rlvr_cli.compare.document import task_tables
 from rlvr_cli.compare.results import TaskComparison
-from rlvr_cli.compare.words import base_cost
+from rlvr_cli.compare.words import base_cost, power_lines, what_is_compared
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, told_apart
@@ -32,7 +32,7 @@ from rlvr_cli.report.evaluations import (
     measured,
     measures_table,
 )
-from rlvr_cli.report.explorer import ArmPlaces, Explorer, arm_places, explorer
+from rlvr_cli.report.explorer import ArmIndices, Explorer, arm_indices, explorer
 from rlvr_cli.report.setup import Commands, commands, differences_table, environment_table, runs_table, settings_table
 from rlvr_cli.report.training import AlertReport, arms_spent, cost_table, course_table, find_alerts, mean_cost
 from rlvr_cli.store.completions import SampledCompletions, bin_names, sampled_completions
@@ -55,13 +55,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Page:
-    """What the template shows.
+    """The content for the template.
 
     Attributes:
         unfinished: lines on unfinished runs. lacking: why there is no comparison; missing: the commands that make it.
-        changes: before and after on held-out problems. course: the same of training's own completions.
-        comparison: the tables of `rlvr compare`; below: what stands below them. budgets: the same at
-            equal budget. measures: all that was evaluated.
+        changes: before and after on held-out problems. course: the same of the completions of training.
+        comparison: the tables of `rlvr compare`, with the lines ``above`` and ``below`` them. budgets: the same at
+            equal budget. measures: every metric of every evaluation setting.
     """
 
     answer: PageAnswer
@@ -73,6 +73,7 @@ class Page:
     figures: Figures
     course: Table | None
     comparison: tuple[Table, ...]
+    above: tuple[str, ...]
     below: tuple[str, ...]
     budgets: Budgets
     measures: tuple[Table, ...]
@@ -85,43 +86,36 @@ class Page:
     commands: tuple[Commands, ...]
     notes: tuple[str, ...]
     explorer: Explorer
-    places: ArmPlaces
+    indices: ArmIndices
 
     @property
     def bins(self) -> list[str]:
-        """What the legend of the completions calls each bin of probability."""
+        """Return the name of each bin of probability in the legend of the completions."""
         return bin_names()
 
     @property
     def sections(self) -> list[tuple[str, str]]:
-        """Anchor and title of each section."""
-        return [one for one in SECTIONS.items() if one[0] != "differences" or self.figures.effects]
+        """Return anchor and title of each section."""
+        return [item for item in SECTIONS.items() if item[0] != "differences" or self.figures.effects]
 
 
 def make_page(subject: ReportData, output: Path | None = None) -> Page:
-    """The page of a subject, written to ``output`` if not to its default place.
+    """Return the page of a subject, written to ``output`` if not to its default path.
 
     Raises UserError with every evaluation and record that is damaged.
     """
     problems: list[str] = []
-    found = {arm.name: change_of(arm, subject.request.root, problems) for arm in subject.arms}
-    changes = {name: change for name, change in found.items() if change is not None}
+    changes = {arm.name: change for arm in subject.arms if (change := change_of(arm, subject.request.root, problems))}
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
     # One name of an arm in the legend, the caption and the numbers of every chart.
-    called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
-    names = [called[one_line(arm.name)] for arm in subject.arms]
-    places = arm_places(subject, names)
+    short_names = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
+    names = [short_names[one_line(arm.name)] for arm in subject.arms]
+    indices = arm_indices(subject, names)
     spent = arms_spent(subject, problems)
-    figures = _draw_figures(subject, names, places, evaluations, spent, problems)
-    explored = explorer(
-        subject,
-        names,
-        [*figures.learning, *figures.over_k, *filter(None, [figures.cost])],
-        evaluations,
-        changes,
-        problems,
-    )
+    figures = _draw_figures(subject, names, indices, evaluations, spent, problems)
+    charts = [*figures.learning, *figures.over_k, *filter(None, [figures.cost])]
+    explored = explorer(subject, names, charts, evaluations, changes, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     comparison, ready = subject.comparison, subject.readiness
@@ -137,9 +131,10 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         figures=figures,
         course=course_table(subject),
         comparison=tuple(_tables(comparison)) if comparison else (),
+        above=(*what_is_compared(comparison)[1:], *power_lines(comparison)) if comparison else (),
         below=tuple(_below(comparison)) if comparison else (),
         budgets=budgets(subject),
-        measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
+        measures=tuple(table for setting in evaluations if (table := measures_table(setting)) is not None),
         cost=cost_table(subject, spent),
         alerts=alerts,
         differences=differences_table(subject),
@@ -149,28 +144,27 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         commands=tuple(groups),
         notes=_notes(subject),
         explorer=explored,
-        places=places,
+        indices=indices,
     )
 
 
 def _tables(comparison: TaskComparison) -> list[Table]:
     base = comparison.scores.baseline
     captions = [f"Arms by their effect, against {base}", "Learning curves up to the common budget"]
-    found = []
-    for caption, table in zip(captions, task_tables(comparison), strict=False):
-        found.append(replace(table, title=caption, header=("arm", *table.header[1:])))
-    return found
+    tables = zip(captions, task_tables(comparison), strict=False)
+    return [replace(table, title=caption, header=("arm", *table.header[1:])) for caption, table in tables]
 
 
 def _below(comparison: TaskComparison) -> list[str]:
     family = comparison.family
     tests = [f"p: two-sided, Holm's correction over {family} comparisons."] if family > 1 else []
-    counts = ["won/tied/lost: problems on which the arm's mean over seeds is above, at or below the baseline's."]
-    costs = [
+    return [
+        *tests,
+        "won/tied/lost: problems on which the arm's mean over seeds is above, at or below the baseline's.",
         "updates, tokens, update time: of a run, as a multiple of the baseline's; "
-        "of time with the range over pairs of runs, for it depends on the machine's load too."
+        "of time with the range over pairs of runs, for it depends on the machine's load too.",
+        f"{base_cost(comparison)}.",
     ]
-    return [*tests, *counts, *costs, f"{base_cost(comparison)}."]
 
 
 def _notes(subject: ReportData) -> tuple[str, ...]:
@@ -179,17 +173,20 @@ def _notes(subject: ReportData) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One arm's completions: ``title`` names the arm and the run that they are of."""
+class ArmCompletions:
+    """An arm's completions of training; ``title``: the names of the arm and of its run."""
 
     arm: int
     title: str
-    found: SampledCompletions
+    sampled: SampledCompletions
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The charts by their section; an arm has the same colour in all of them. ``over_k_of``: which evaluation."""
+    """The charts by their section; an arm has the same colour in all of them.
+
+    ``over_k_of``: the title of the evaluations over k.
+    """
 
     learning: tuple[Chart, ...]
     over_k: tuple[Chart, ...]
@@ -197,32 +194,32 @@ class Figures:
     effects: Chart | None
     cost: Chart | None
     reasons: Chart | None
-    completions: tuple[Shown, ...]
+    completions: tuple[ArmCompletions, ...]
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What the captions of all learning curves say, told once."""
+        """Return the sentences that the captions of all learning curves have."""
         first, *others = self.learning
-        return tuple(one for one in first.sentences if others and all(one in chart.sentences for chart in others))
+        return tuple(text for text in first.sentences if others and all(text in chart.sentences for chart in others))
 
 
 def _draw_figures(
     subject: ReportData,
     names: Sequence[str],
-    places: ArmPlaces,
+    indices: ArmIndices,
     evaluations: Sequence[MeasuredSetting],
     spent: Mapping[str, Sequence[Mapping[str, float]]],
     problems: list[str],
 ) -> Figures:
-    """All charts, with these ``names`` of the arms; ``problems`` gets a line for each record that is damaged."""
+    """Draw all charts, with these ``names`` of the arms; ``problems`` gets a line for each damaged record."""
     named = list(zip(names, subject.arms, strict=True))
     arms = {name: list(arm.runs.values()) for name, arm in named}
     completions = []
-    for place, arm in enumerate(subject.arms):
+    for index, arm in enumerate(subject.arms):
         run = next(iter(arm.runs.values()))
-        found = _try(partial(sampled_completions, run.dir), None, problems)
-        if found is not None:
-            completions.append(Shown(place, f"{arm.name}: {run.dir.name}", found))
+        sampled = _try(partial(sampled_completions, run.dir), None, problems)
+        if sampled is not None:
+            completions.append(ArmCompletions(index, f"{arm.name}: {run.dir.name}", sampled))
     # Of several settings the first: a chart holds one.
     measured = evaluations[0] if evaluations else None
     own = {name: measured.arms.get(arm.name, ()) if measured else () for name, arm in named}
@@ -231,7 +228,7 @@ def _draw_figures(
         learning=tuple(_try(partial(learning_figures, arms, subject.request.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),
         over_k_of=measured.title if measured else "",
-        effects=effects_figure(subject.comparison, places.by_name) if subject.comparison else None,
+        effects=effects_figure(subject.comparison, indices.by_name) if subject.comparison else None,
         cost=cost_figure(
             {name: mean_cost(spent[arm.name]) for name, arm in named if arm.name in spent},
             metric,

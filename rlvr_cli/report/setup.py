@@ -1,9 +1,10 @@
-"""How the runs were made and how to make them again: software and hardware, configurations, command lines."""
+"""The setup of the runs: software and hardware, configurations, and the commands that repeat them."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,19 +32,19 @@ AGAIN = "again"
 
 
 def environment_table(subject: ReportData) -> Table:
-    """What the manifests say of the place; what differs between runs is said with the runs it is of."""
+    """Return software and hardware of the manifests; a value that differs between runs with its runs."""
     runs = subject.runs
-    packages = dict.fromkeys(name for run in runs for name in _part(run.manifest, "versions"))
+    packages = dict.fromkeys(name for run in runs for name in _section(run.manifest, "versions"))
     readers: dict[str, Callable[[Manifest], str]] = {
-        **{name: lambda manifest, name=name: _said(_part(manifest, "versions").get(name)) for name in packages},  # type: ignore[misc]
+        **{name: lambda manifest, name=name: _text(_section(manifest, "versions").get(name)) for name in packages},  # type: ignore[misc]
         "git commit": _commit,
-        "processor": lambda manifest: _said(_part(manifest, "hardware").get("processor")),
-        "cores": lambda manifest: _said(_part(manifest, "hardware").get("cores")),
-        "memory": lambda manifest: _gib(_part(manifest, "hardware").get("memory_bytes")),
-        "system": lambda manifest: _said(_part(manifest, "hardware").get("system")),
-        "threads": lambda manifest: _said(manifest.get("threads")),
-        "processes": lambda manifest: _said(manifest.get("processes")),
-        "sampler": lambda manifest: _said(manifest.get("sampler")),
+        "processor": lambda manifest: _text(_section(manifest, "hardware").get("processor")),
+        "cores": lambda manifest: _text(_section(manifest, "hardware").get("cores")),
+        "memory": lambda manifest: _gib(_section(manifest, "hardware").get("memory_bytes")),
+        "system": lambda manifest: _text(_section(manifest, "hardware").get("system")),
+        "threads": lambda manifest: _text(manifest.get("threads")),
+        "processes": lambda manifest: _text(manifest.get("processes")),
+        "sampler": lambda manifest: _text(manifest.get("sampler")),
     }
     rows, differing = [], []
     for name, read in readers.items():
@@ -51,7 +52,7 @@ def environment_table(subject: ReportData) -> Table:
         for run in runs:
             by_value.setdefault(read(run.manifest), []).append(run)
         if set(by_value) != {NONE}:
-            rows.append((name, _shown(by_value)))
+            rows.append((name, _by_run(by_value)))
             differing += [name] if len(by_value) > 1 else []
     differing += [f"the method's code within {arm.name}" for arm in subject.arms if len(_codes(arm)) > 1]
     note = f"Not the same in all runs: {listed(differing)}." if differing else ""
@@ -60,7 +61,6 @@ def environment_table(subject: ReportData) -> Table:
 
 
 def runs_table(subject: ReportData) -> Table:
-    """A line for each run."""
     rows = []
     for arm in subject.arms:
         for replicate, run in arm.runs.items():
@@ -71,10 +71,10 @@ def runs_table(subject: ReportData) -> Table:
                     arm.name,
                     str(replicate.seed),
                     subject.statuses[run.path],
-                    f"{_said(manifest.get('rollout'))} of {_said(manifest.get('rollouts_total'))}",
+                    f"{_text(manifest.get('rollout'))} of {_text(manifest.get('rollouts_total'))}",
                     f"{moment:%Y-%m-%d %H:%M}" if (moment := moment_of(manifest.get("created"))) else NONE,
                     _lasted(manifest.get("created"), manifest.get("finished")),
-                    _said(manifest.get("config_sha256"))[:12],
+                    _text(manifest.get("config_sha256"))[:12],
                 )
             )
     header = ("run", "arm", "seed", "status", "rollouts", "created (UTC)", "took", "config")
@@ -83,29 +83,29 @@ def runs_table(subject: ReportData) -> Table:
     )
 
 
-def _shown(by_value: Mapping[str, Sequence[Run]]) -> str:
+def _by_run(by_value: Mapping[str, Sequence[Run]]) -> str:
     if len(by_value) == 1:
         return next(iter(by_value))
-    parts = (f"{value} ({some([run.dir.name for run in runs], SHOWN)})" for value, runs in by_value.items())
-    return "; ".join(parts)
+    names = {value: some([run.dir.name for run in runs], SHOWN) for value, runs in by_value.items()}
+    return "; ".join(f"{value} ({runs})" for value, runs in names.items())
 
 
-def _part(manifest: Manifest, name: str) -> Mapping[str, Any]:
+def _section(manifest: Manifest, name: str) -> Mapping[str, Any]:
     value = manifest.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _codes(arm: Arm) -> set[str]:
-    """The versions of the method's code that an arm's runs were made with."""
-    return {_said(_part(run.manifest, "method_fingerprint").get("code_sha256")) for run in arm.runs.values()}
+    """Return the hashes of the method's code of an arm's runs."""
+    return {_text(_section(run.manifest, "method_fingerprint").get("code_sha256")) for run in arm.runs.values()}
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return NONE if value is None or value in ("", []) else str(value)
 
 
 def _commit(manifest: Manifest) -> str:
-    git = _part(manifest, "git")
+    git = _section(manifest, "git")
     if not git.get("commit"):
         return NONE
     return f"{str(git['commit'])[:12]}{', with uncommitted changes' if git.get('changed') else ''}"
@@ -123,7 +123,7 @@ def _lasted(created: Any, finished: Any) -> str:
 
 
 def differences_table(subject: ReportData) -> Table | None:
-    """The keys that are not the same in all runs, by arm; None where all agree."""
+    """Return the keys that differ between runs, by arm; None without any."""
     rows = []
     for key in dict.fromkeys(key for run in subject.runs for key in run.values if key not in OF_RUN):
         if len({_value_text(run.values.get(key, _ABSENT)) for run in subject.runs}) > 1:
@@ -141,12 +141,12 @@ def differences_table(subject: ReportData) -> Table | None:
 
 
 def settings_table(subject: ReportData) -> Table:
-    """The keys that all runs have the same value of."""
+    """Return the keys with the same value in all runs."""
     rows = []
     for key, value in subject.runs[0].values.items():
-        shown = _value_text(value)
-        if key not in OF_RUN and all(_value_text(run.values.get(key, _ABSENT)) == shown for run in subject.runs):
-            rows.append((key, shown))
+        text = _value_text(value)
+        if key not in OF_RUN and all(_value_text(run.values.get(key, _ABSENT)) == text for run in subject.runs):
+            rows.append((key, text))
     alike = ", the same in all runs" if len(subject.runs) > 1 else ""
     return Table(f"{count(len(rows), 'setting')}{alike}", ("key", "value"), rows, texts=(1,))
 
@@ -163,26 +163,26 @@ def _value_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Commands:
-    """Lines that belong together, and what they do."""
+    """Command lines with a common purpose."""
 
     title: str
     lines: tuple[str, ...]
 
 
 def commands(subject: ReportData, evaluations: Sequence[MeasuredSetting], output: Path | None) -> list[Commands]:
-    """What finishes the runs, trains and evaluates them again, and makes this page (at ``output``, if given)."""
+    """Return the commands that finish the runs, repeat them, and write this page (at ``output``, if set)."""
     request = subject.request
     groups = []
     if subject.readiness.commands:
         groups.append(Commands("Finish and evaluate the rest", subject.readiness.commands))
     swept = {path: plan for path, plan in subject.sweeps.items() if _unchanged(path, plan)}
-    places = [shlex.quote(f"{AGAIN}/{plan.name}") for plan in swept.values()]
+    paths = [shlex.quote(f"{AGAIN}/{plan.name}") for plan in swept.values()]
     train = [_sweep(plan) for plan in swept.values()]
     single = [run for run in subject.runs if run.dir.path.parent not in swept]
     folders = _folders(single)
     for run in single:
         train.append(f"rlvr train -c {shlex.quote(str(run.dir.config_path))} run.dir={shlex.quote(folders[run.path])}")
-        places.append(shlex.quote(f"{folders[run.path]}/{run.dir.name}"))
+        paths.append(shlex.quote(f"{folders[run.path]}/{run.dir.name}"))
     groups.append(Commands(f"Train again, into the folder `{AGAIN}`", tuple(train)))
     lines = []
     for run in subject.runs:
@@ -193,22 +193,24 @@ def commands(subject: ReportData, evaluations: Sequence[MeasuredSetting], output
     if lines:
         groups.append(Commands("Evaluate those", tuple(lines)))
     options = option_words(request)
-    names = " ".join(dict.fromkeys(places))
-    made = [f"rlvr report {names}{_joined(_unplaced(options))} --output report.html"]
-    if subject.comparison is not None:
-        made.insert(0, f"rlvr compare {names}{_joined(_unplaced(options))}")
-    groups.append(Commands("Compare them" if subject.comparison else "Make their page", tuple(made)))
+    names = " ".join(dict.fromkeys(paths))
+    # Those that are trained again are found by their paths.
+    elsewhere = options[: options.index("--runs")] if "--runs" in options else options
+    title = "Compare them" if subject.comparison else "Make their page"
+    groups.append(Commands(title, _result_commands(subject, names, elsewhere, ["--output", "report.html"])))
     names = " ".join(shlex.quote(name) for name in request.names)
     to = ["--output", str(output)] if output else []
-    here = [f"rlvr report {names}{_joined([*options, *to])}"]
-    if subject.comparison is not None:
-        here.insert(0, f"rlvr compare {names}{_joined(options)}")
-    groups.append(Commands("This page, from the records that are there", tuple(here)))
+    groups.append(Commands("This page, from these records", _result_commands(subject, names, options, to)))
     return groups
 
 
+def _result_commands(subject: ReportData, names: str, options: Sequence[str], output: Sequence[str]) -> tuple[str, ...]:
+    page = f"rlvr report {names}{_joined([*options, *output])}"
+    return (f"rlvr compare {names}{_joined(options)}", page) if subject.comparison else (page,)
+
+
 def option_words(request: CompareRequest) -> list[str]:
-    """The options of a request as words of a command line, `--runs` last."""
+    """Return the options of a request as words of a command line, `--runs` last."""
     words = []
     for option, value in (
         ("--baseline", request.baseline),
@@ -220,18 +222,10 @@ def option_words(request: CompareRequest) -> list[str]:
     words += ["--by", ",".join(request.by)] if request.by else []
     words += [word for value in request.where for word in ("--where", value)]
     words += ["--power", str(request.power)] if request.power is not None else []
-    for option, given in (
-        ("--common-problems", request.common_problems),
-        ("--unpaired", request.unpaired),
-        ("--unfinished", request.unfinished),
-    ):
-        words += [option] if given else []
+    words += ["--common-problems"] if request.common_problems else []
+    words += ["--unpaired"] if request.unpaired else []
+    words += ["--unfinished"] if request.unfinished else []
     return [*words, *(["--runs", str(request.root)] if request.root != Path("runs") else [])]
-
-
-def _unplaced(words: Sequence[str]) -> Sequence[str]:
-    """Without `--runs`, which tells of the runs there are."""
-    return words[: words.index("--runs")] if "--runs" in words else words
 
 
 def _joined(words: Sequence[str]) -> str:
@@ -239,7 +233,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _unchanged(folder: Path, plan: SweepPlan) -> bool:
-    """Whether the sweep file still is what the trials were made from."""
+    """Return whether the sweep file is the same as for the trials."""
     try:
         return Path(plan.file).read_bytes() == SweepDir(folder).file_copy.read_bytes()
     except OSError:
@@ -247,37 +241,33 @@ def _unchanged(folder: Path, plan: SweepPlan) -> bool:
 
 
 def _sweep(plan: SweepPlan) -> str:
-    given = [word for word in plan.given if not word.startswith("run.dir=")]
-    return shlex.join(["rlvr", "sweep", plan.file, *given, f"run.dir={AGAIN}"])
+    overrides = [word for word in plan.given if not word.startswith("run.dir=")]
+    return shlex.join(["rlvr", "sweep", plan.file, *overrides, f"run.dir={AGAIN}"])
 
 
 def _folders(runs: Sequence[Run]) -> dict[str, str]:
-    """Where each run is trained again: runs of one name need folders of their own."""
-    found: dict[str, str] = {}
-    taken: set[tuple[str, str]] = set()
+    """Return the folder to repeat each run in, by its path: runs of the same name need different folders."""
+    folders: dict[str, str] = {}
+    names = Counter[str]()
     for run in runs:
-        folder, number = AGAIN, 2
-        while (folder, run.dir.name) in taken:
-            folder, number = f"{AGAIN}-{number}", number + 1
-        taken.add((folder, run.dir.name))
-        found[run.path] = folder
-    return found
+        names[run.dir.name] += 1
+        number = names[run.dir.name]
+        folders[run.path] = AGAIN if number == 1 else f"{AGAIN}-{number}"
+    return folders
 
 
 def _of_run(run: Run, evaluations: Sequence[MeasuredSetting]) -> list[Evaluation]:
-    return [
-        one for each in evaluations for own in each.arms.values() for one in own if run.dir.path in one.folder.parents
-    ]
+    return [each for setting in evaluations for each in setting.evaluations if run.dir.path in each.folder.parents]
 
 
 def eval_words(name: str, run: Run, evaluation: Evaluation) -> list[str]:
-    """The command line that makes such an evaluation of the run ``name``, which is trained as ``run`` was."""
+    """Return the command that repeats an evaluation with the run ``name``, which is trained as ``run`` was."""
     result = evaluation.result
     sampling, task = result["sampling"], result["task"]
     words = ["rlvr", "eval", name]
     if result["benchmark"] != problems_name(run.config.task.name, run.config.task.data):
-        known = result["benchmark"] in data_sets()
-        words += ["--benchmark", result["benchmark"]] if known else ["--data", str(task["data"])]
+        in_data_sets = result["benchmark"] in data_sets()
+        words += ["--benchmark", result["benchmark"]] if in_data_sets else ["--data", str(task["data"])]
     for key in ("split", "problems", "samples"):
         words += [f"--{key}", str(result[key])]
     ks = [metric.removeprefix("pass@") for metric in result.get("metrics", {}) if metric.startswith("pass@")]

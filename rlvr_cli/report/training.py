@@ -1,4 +1,4 @@
-"""What training went through: its course in numbers, its cost, collapses and other alerts."""
+"""The course of training in numbers, its cost, and its alerts."""
 
 from __future__ import annotations
 
@@ -22,38 +22,72 @@ from rlvr_cli.store.training import spent_at
 
 MetricRows = list[dict[str, Any]]
 UPDATES, ALL = "update time", "time in all"
-_PARTS = {"rollout": "sampling time", "verify": "verification time"}
+_PHASES = {"rollout": "sampling time", "verify": "verification time"}
 
 
 def course_table(subject: ReportData) -> Table | None:
-    """Each measure of the sampled completions at the beginning and the end of training; None before a first step."""
-    arms = _begun(subject)
+    """Return each metric of the sampled completions at the beginning and the end of training; None without a step."""
+    arms = {arm.name: [_Window.of(rows) for rows in _lines(arm) if rows] for arm in subject.arms}
+    arms = {name: windows for name, windows in arms.items() if windows}
     rows = []
     for key, metric in METRICS.items():
-        cells = [_from_to(arm, key, f"{{:.{metric.decimals}f}}") for arm in arms]
-        if (metric.training or metric.curve) and any(cell != NONE for cell in cells):
-            rows.append([metric.label, *cells])
+        if metric.training or metric.curve:
+            cells = [_from_to(windows, key, f"{{:.{metric.decimals}f}}") for windows in arms.values()]
+            if any(cell != NONE for cell in cells):
+                rows.append([metric.label, *cells])
     if not rows:
         return None
+    sizes = sorted({window.size for windows in arms.values() for window in windows})
+    span = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    last = "the last rollout" if sizes[-1] == 1 else f"the mean over the last {span} rollouts"
     return Table(
         "Training's own completions, at its beginning and at its end",
-        ("measure", *(arm.name for arm in arms)),
+        ("measure", *arms),
         rows,
-        note=_window_note(subject),
+        note=f"The first rollout, and {last}, of each run; in the mean over the runs of an arm.",
     )
 
 
+@dataclass(frozen=True)
+class _Window:
+    """A run's lines of the first rollout, and of its last ``size`` rollouts."""
+
+    first: MetricRows
+    last: MetricRows
+    size: int
+
+    @classmethod
+    def of(cls, rows: MetricRows) -> _Window:
+        rollouts = 1 + max(row["rollout"] for row in rows)
+        size = last_window(rollouts)
+        first = [row for row in rows if row["rollout"] == 0]
+        return cls(first, [row for row in rows if row["rollout"] >= rollouts - size], size)
+
+
+def _from_to(windows: Sequence[_Window], key: str, form: str) -> str:
+    first, last = (
+        _mean([_mean([number(row.get(key)) for row in rows]) for rows in ends])
+        for ends in ([window.first for window in windows], [window.last for window in windows])
+    )
+    return NONE if first is None or last is None else f"{form.format(first)} → {form.format(last)}"
+
+
 def cost_table(subject: ReportData, spent: Mapping[str, Sequence[Mapping[str, float]]]) -> Table | None:
-    """What a run of each arm has spent until its last recorded step, from :func:`arms_spent`; None before a first."""
+    """Return the mean cost of an arm's runs until their last step, from :func:`arms_spent`; None without any."""
     if not spent:
         return None
     means = {name: _means(own) for name, own in spent.items()}
     base = means.get(subject.baseline.name, {})
-    parts = list(dict.fromkeys(part for own in spent.values() for one in own for part in one))
-    rows = [[part, *(_with_ratio(part, own.get(part), base.get(part)) for own in means.values())] for part in parts]
+    costs = list(dict.fromkeys(cost for own in spent.values() for of_run in own for cost in of_run))
+    rows = [[cost, *(_with_ratio(cost, own.get(cost), base.get(cost)) for own in means.values())] for cost in costs]
     counts = "; ".join(f"{name}: {count(len(own), 'run')}" for name, own in spent.items())
     return Table(
-        "A run's cost" + (f", and as a multiple of {subject.baseline.name}'s" if len(_begun(subject)) > 1 else ""),
+        "A run's cost"
+        + (
+            f", and as a multiple of {subject.baseline.name}'s"
+            if sum(any(_lines(arm)) for arm in subject.arms) > 1
+            else ""
+        ),
         ("spent", *spent),
         rows,
         note=f"In the mean over the runs ({counts}), until the last recorded step. Time is that of training: without "
@@ -62,7 +96,7 @@ def cost_table(subject: ReportData, spent: Mapping[str, Sequence[Mapping[str, fl
 
 
 def arms_spent(subject: ReportData, problems: list[str]) -> dict[str, list[dict[str, float]]]:
-    """What each run of an arm has spent, by the arm's name; arms without a step or its time are left out.
+    """Return the cost of each run by the arm's name; arms without a step or its time are left out.
 
     Args:
         problems: gets a line for each run whose records are damaged.
@@ -76,48 +110,17 @@ def arms_spent(subject: ReportData, problems: list[str]) -> dict[str, list[dict[
 
 
 def mean_cost(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Tokens and seconds of a run, in the mean over runs."""
+    """Return the mean tokens and seconds of a run."""
     means = _means(spent)
     return {"tokens": means.get("tokens sampled", 0.0), "seconds": means[ALL]}
-
-
-def _begun(subject: ReportData) -> list[Arm]:
-    return [arm for arm in subject.arms if any(_lines(arm))]
 
 
 def _lines(arm: Arm) -> list[MetricRows]:
     return [run.steps.metrics for run in arm.runs.values()]
 
 
-def _window_note(subject: ReportData) -> str:
-    sizes = sorted({last_window(_rollouts(rows)) for arm in subject.arms for rows in _lines(arm) if rows})
-    shown = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    last = "the last rollout" if sizes[-1] == 1 else f"the mean over the last {shown} rollouts"
-    return f"The first rollout, and {last}, of each run; in the mean over the runs of an arm."
-
-
-def _rollouts(rows: MetricRows) -> int:
-    last: int = max(row["rollout"] for row in rows)
-    return last + 1
-
-
-def _from_to(arm: Arm, key: str, form: str) -> str:
-    ends = [_ends(rows, key) for rows in _lines(arm) if rows]
-    first, last = (_mean([end[at] for end in ends]) for at in (0, 1))
-    if first is None or last is None:
-        return NONE
-    return f"{form.format(first)} → {form.format(last)}"
-
-
-def _ends(rows: MetricRows, key: str) -> tuple[float | None, float | None]:
-    rollouts = _rollouts(rows)
-    start = rollouts - last_window(rollouts)
-    first = [number(row.get(key)) for row in rows if row["rollout"] == 0]
-    return _mean(first), _mean([number(row.get(key)) for row in rows if row["rollout"] >= start])
-
-
 def _spent(run: Run) -> dict[str, float]:
-    """What a run has spent, by the name of the row; the parts that its records have. Raises RunError."""
+    """Return the costs in a run's records, by their label in the table. Raises RunError."""
     steps = len(run.spent["updates"])
     last = spent_at(run.spent, steps)
     spent = {"rollouts": last["rollouts"], "updates": last["updates"]}
@@ -125,7 +128,7 @@ def _spent(run: Run) -> dict[str, float]:
         spent["tokens sampled"] = last["tokens"]
     spent["tokens trained on"] = last["update_tokens"]
     timings = run.steps.timings[:steps]
-    for key, name in _PARTS.items():
+    for key, name in _PHASES.items():
         seconds = [value for row in timings if (value := number(row.get(f"seconds/{key}"))) is not None]
         if seconds:
             spent[name] = math.fsum(seconds)
@@ -134,26 +137,21 @@ def _spent(run: Run) -> dict[str, float]:
 
 
 def _means(own: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for one in own for name in one)
-    return {name: math.fsum(one.get(name, 0.0) for one in own) / len(own) for name in names}
+    names = dict.fromkeys(name for of_run in own for name in of_run)
+    return {name: math.fsum(of_run.get(name, 0.0) for of_run in own) / len(own) for name in names}
 
 
-def _with_ratio(part: str, value: float | None, base: float | None) -> str:
+def _with_ratio(cost: str, value: float | None, base: float | None) -> str:
     if value is None:
         return NONE
-    text = (
-        clock(value)
-        if part in (*_PARTS.values(), UPDATES, ALL)
-        else f"{value:,.6g}"
-        if value < 1e6
-        else f"{value:,.0f}"
-    )
+    timed = cost in (*_PHASES.values(), UPDATES, ALL)
+    text = clock(value) if timed else f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
     return text if not base or value == base else f"{text} ({ratio_text(value / base)})"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
 @dataclass(frozen=True)
@@ -161,14 +159,13 @@ class AlertReport:
     """The alerts of the runs of a report.
 
     Attributes:
-        verdicts: one sentence or more for each arm. collapsed: those on alerts that last to the newest rollout;
-            passed: those on alerts that a run recovered from. healthy: one sentence for the arms without either.
+        verdicts: sentences on each arm. collapsed: those on alerts that last to the newest rollout;
+            passed: those on alerts that a run recovered from.
     """
 
     verdicts: tuple[str, ...]
     collapsed: tuple[str, ...]
     passed: tuple[str, ...]
-    healthy: tuple[str, ...]
     table: Table | None
 
 
@@ -180,9 +177,8 @@ def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
     """
     rows: list[tuple[str, ...]] = []
     verdicts: list[str] = []
-    bad: list[str] = []
-    over: list[str] = []
-    healthy = whole = 0
+    collapsed: list[str] = []
+    recovered: list[str] = []
     for arm in subject.arms:
         lasting: dict[str, list[str]] = {}
         passed: dict[str, list[str]] = {}
@@ -191,18 +187,14 @@ def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
                 (lasting if alert.lasting else passed).setdefault(run.dir.name, []).append(alert.title)
                 end = "lasts" if alert.lasting else f"passed after rollout {alert.last + 1}"
                 rows.append((run.dir.name, arm.name, alert.title, str(alert.first + 1), alert.evidence, end))
-        begun = sum(map(bool, _lines(arm)))
-        whole += begun
-        now = [_verdict(arm, lasting, begun)] if lasting else []
-        before = [_verdict(arm, passed, begun, ", which passed")] if passed else []
-        healthy += not now and not before
-        verdicts += now + before or [_verdict(arm, {}, begun)]
-        bad += now
-        over += before
+        now = [_verdict(arm, lasting)] if lasting else []
+        before = [_verdict(arm, passed, ", which passed")] if passed else []
+        verdicts += now + before or [_verdict(arm, {})]
+        collapsed += now
+        recovered += before
     header = ("run", "arm", "alert", "began after rollout", "evidence", "at the end")
-    sentence = f"No sign of collapse in {'the other arms' if bad or over else count(whole, 'run')}."
     table = Table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5)) if rows else None
-    return AlertReport(tuple(verdicts), tuple(bad), tuple(over), (sentence,) if whole and healthy else (), table)
+    return AlertReport(tuple(verdicts), tuple(collapsed), tuple(recovered), table)
 
 
 def without_signal(run: Run) -> str | None:
@@ -231,9 +223,10 @@ def _monitor(run: Run) -> AlertMonitor:
     return AlertMonitor(run.config.rollout.prompts, rows=run.steps.metrics)
 
 
-def _verdict(arm: Arm, alerts: Mapping[str, list[str]], begun: int, ending: str = "") -> str:
-    runs = count(begun, "run")
-    if not begun:
+def _verdict(arm: Arm, alerts: Mapping[str, list[str]], ending: str = "") -> str:
+    with_steps = sum(map(bool, _lines(arm)))
+    runs = count(with_steps, "run")
+    if not with_steps:
         return f"{arm.name}: nothing is recorded yet."
     if not alerts:
         return f"{arm.name}: no sign of collapse in {runs}."

@@ -1,4 +1,4 @@
-"""From a request to a page on the disk: one HTML file that needs nothing else."""
+"""Write the page of a request: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from rlvr_cli.report.page import Page
 
 NAME = "report.html"
+# On paper a table with more columns has a paragraph for each row.
+MOST_COLUMNS = 9
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
 class Written:
-    """A page that was written, and what stands at its top."""
+    """A page on disk, with the texts at its top."""
 
     path: str
     bytes: int
@@ -40,21 +42,20 @@ class Written:
     unfinished: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
         return asdict(self)
 
 
 def write_report(request: CompareRequest, output: Path | None = None) -> Written:
-    """Write the page, at once or not at all; one that is there is replaced.
+    """Write the page atomically, over an existing one.
 
-    Raises UserError for everything that is wrong with the request, the records and the place of the page.
+    Raises UserError for everything that is wrong with the request, the records and the path of the page.
     """
     if output is not None:
-        _check_place(output)
+        _check_path(output)
     subject = read_subject(request)
-    path = output or _place([run.dir.path for run in subject.runs])
+    path = output or _default_path([run.dir.path for run in subject.runs])
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path.parent}: cannot be written to; say with --output where the page goes.")
+        raise UserError(f"{path.parent}: cannot be written to; name another file for the page with --output.")
     page = make_page(subject, output)
     text = render(page)
     write_text(path, text)
@@ -63,43 +64,45 @@ def write_report(request: CompareRequest, output: Path | None = None) -> Written
         bytes=len(text.encode()),
         question=page.answer.question,
         answer=page.answer.short,
-        sentences=tuple(one.text for one in page.answer.sentences),
+        sentences=tuple(sentence.text for sentence in page.answer.sentences),
         unfinished=page.unfinished,
     )
 
 
-def _check_place(output: Path) -> None:
+def _check_path(output: Path) -> None:
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder. Name a file in it, as {output / NAME}.")
     if not output.parent.is_dir():
         raise UserError(f"--output {output}: there is no folder {output.parent}.")
     if output.exists() and output.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--output {output}: is there and is no HTML file; it is not replaced.")
+        raise UserError(f"--output {output}: exists and is no HTML file, so it is not replaced.")
 
 
-def _place(runs: Sequence[Path]) -> Path:
-    """The run's own folder; of several runs, the one folder that they lie in."""
+def _default_path(runs: Sequence[Path]) -> Path:
+    """Return the path in the run's folder; of several runs, in the folder that holds them."""
     if len(runs) == 1:
         return runs[0] / NAME
     folders = list(dict.fromkeys(path.parent for path in runs))
     if len(folders) > 1:
-        shown = ", ".join(map(str, folders[:4]))
-        raise UserError(f"the runs lie in several folders ({shown}): say with --output where the page goes.")
+        names = ", ".join(map(str, folders[:4]))
+        raise UserError(f"the runs are in several folders ({names}): name the file of the page with --output.")
     return folders[0] / NAME
 
 
 def render(page: Page) -> str:
-    """The page as HTML.
+    """Return the page as HTML, the same text for the same content.
 
-    Everything but the charts' own markup is escaped, and characters that cannot be seen or written are shown as
-    escapes, as `\\x1b`. The same content gives the same text.
+    Everything but the markup of the charts is escaped, and characters that cannot be seen or written are shown as
+    escapes, as `\\x1b`.
     """
     from markupsafe import Markup
 
     environment = template_environment(TEMPLATES, autoescape=True, finalize=_printable)
     environment.filters["code"] = _code
-    environment.globals["arms"] = page.places
+    environment.globals["arms"] = page.indices
     environment.globals["dash"] = lambda arm: " ".join(map(str, dash(arm)))
+    environment.filters["css"] = lambda name: "".join(f"\\{ord(letter):x} " for letter in visible(name))
+    environment.globals["columns"] = MOST_COLUMNS
     environment.globals["colours"] = len(COLOURS)
     script = (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
     # Of all scripts a browser runs this one alone.
@@ -110,14 +113,14 @@ def render(page: Page) -> str:
 
 
 def _code(text: str) -> Markup:
-    """A sentence with what stands between back-quotes as code."""
+    """Return a sentence with the text between back-quotes as code."""
     from markupsafe import Markup, escape
 
-    parts = visible(text).split("`")
-    if len(parts) % 2 == 0:
+    pieces = visible(text).split("`")
+    if len(pieces) % 2 == 0:
         return escape(visible(text))
     return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+        Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces)
     )
 
 

@@ -15,7 +15,7 @@ Var(mean of a run over tasks) / S. A sum of terms has the degrees of freedom of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -168,18 +168,18 @@ class CrossedEstimate:
         return {**asdict(self), "spread_of_runs": self.spread_of_runs, "spread_of_problems": self.spread_of_problems}
 
 
-def crossed_interval(*tables: ArrayLike, together: bool = False) -> CrossedEstimate:
+def crossed_interval(*tables: ArrayLike, together: bool = False, tested: bool = True) -> CrossedEstimate:
     """Estimate the mean of scores [S seeds, P problems]; of several tasks, the mean over their tables.
 
     The variance is that of two-way random effects, the half-width Cochran's (:func:`half_width`). With one seed it is
     Student's t over problems and excludes the spread between runs; with one problem, over seeds.
 
     Args:
-        tables: one per task. together: row s of every table is the same run.
+        tables: one per task. together: row s of every table is the same run. tested: compute the p.
     Raises ValueError as ``score_matrix``, for no table, one problem in one of several tasks, and ``together`` with
     unequal numbers of runs.
     """
-    return _estimate([[score_matrix(table) for table in tables]], together=together)
+    return _estimate([[score_matrix(table) for table in tables]], together=together, tested=tested)
 
 
 def crossed_difference(
@@ -207,7 +207,7 @@ def unpaired_difference(a: Array, b: Array) -> tuple[Array, MeanVariance]:
     return (a.mean(-2) - b.mean(-2)).mean(-1), MeanVariance(_total([_runs(a), _runs(b)]), _problems([a, b]))
 
 
-def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEstimate:
+def _estimate(arms: Sequence[Sequence[Array]], *, together: bool, tested: bool = True) -> CrossedEstimate:
     """Estimate the mean over tasks of one arm, or of the first minus the second; one table per task."""
     tasks = list(zip(*arms, strict=True))
     tables = [table for arm in arms for table in arm]
@@ -230,7 +230,12 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEsti
     alone = len(tasks) == 1 and seeds > 1 and problems > 1
     components = _components(tables, between) if alone else None
     scale = max(float(np.abs(table).max()) for table in tables)
-    return _estimated(value, variance, scale, seeds, problems, components)
+    estimate = _estimated(value, variance, scale, seeds, problems, components)
+    if not tested:
+        return replace(estimate, p_value=None)
+    if estimate.low is None:
+        return estimate
+    return replace(estimate, p_value=float(p_value(np.asarray(value), variance)))
 
 
 def _difference(arms: Sequence[Array]) -> Array:
@@ -307,5 +312,5 @@ def _estimated(
         # Constant values have no interval; equal arms differ by exactly 0.
         p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
         return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
-    half, p = float(half_width(variance)), float(p_value(np.asarray(value), variance))
-    return CrossedEstimate(value, value - half, value + half, error, p, seeds, problems, components)
+    half = float(half_width(variance))
+    return CrossedEstimate(value, value - half, value + half, error, None, seeds, problems, components)

@@ -112,13 +112,18 @@ class PlannedTest:
 
 
 @cache
+def _legendre_nodes(number: int) -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(number)
+
+
+@cache
 def _run_term_nodes(seeds: float, *, paired: bool) -> tuple[Array, Array, Array]:
     """Return quadrature nodes for the ratio of estimated to true run term, their degrees of freedom, and weights."""
     from scipy.special import gammaincinv
 
     if math.isinf(seeds):
         return np.ones(1), np.full(1, np.inf), np.ones(1)
-    x, weights = np.polynomial.legendre.leggauss(_NODES if paired else _NODES_OF_TWO)
+    x, weights = _legendre_nodes(_NODES if paired else _NODES_OF_TWO)
     u, weights = gammaincinv((seeds - 1) / 2, (x + 1) / 2) * 2 / (seeds - 1), weights / 2
     if paired:
         return u, np.full(len(u), seeds - 1.0), weights

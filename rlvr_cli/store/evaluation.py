@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,11 @@ class Evaluation:
     def steps(self) -> tuple[int, ...]:
         """The steps of the evaluated checkpoints; several for an average, none for other models."""
         return tuple(self.result["steps"])
+
+    @cached_property
+    def samples(self) -> list[dict[str, Any]]:
+        """Return what :func:`read_samples` does, read once. Raises RunError."""
+        return read_samples(self.folder)
 
 
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:

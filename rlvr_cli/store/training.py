@@ -72,7 +72,9 @@ def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: b
     Args:
         held_out: read the held-out evaluation of each line instead of the line.
     """
-    lines = [(row["rollout"], row.get("eval") if held_out else row) for row in rows]
+    if not held_out:
+        return [(row["rollout"], row[name]) for row in rows if name in row]
+    lines = [(row["rollout"], row.get("eval")) for row in rows]
     return [(rollout, line[name]) for rollout, line in lines if isinstance(line, dict) and name in line]
 
 
@@ -83,11 +85,11 @@ def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
         if (finite_value := number(value)) is not None:
             finite.setdefault(rollout, []).append(finite_value)
     # Divide before adding: the sum of large values may overflow.
-    means = {
-        x: terms[0] if len(terms) == 1 else math.fsum(value / len(terms) for value in terms)
+    means = (
+        (x, terms[0] if len(terms) == 1 else math.fsum(value / len(terms) for value in terms))
         for x, terms in finite.items()
-    }
-    return tuple(sorted(means.items()))
+    )
+    return tuple(sorted(means))
 
 
 def ends(points: Points) -> dict[str, float | None]:

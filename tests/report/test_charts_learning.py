@@ -16,7 +16,7 @@ from rlvr_cli.compare.read import read_scores
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.results import compare_task
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.report.charts.chart import kept
+from rlvr_cli.report.charts.chart import thin
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
@@ -72,7 +72,7 @@ def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Pa
     # It is no band: it would fill the chart, and says nothing of other runs.
     assert not any(one.get("fill") == "var(--c0)" for one in elements(figure))
     (panel,) = figure.panels
-    assert panel.lines[0].said[0] == f"50.0% ({low[0]} to {high[0]})"
+    assert panel.lines[0].values[0] == f"50.0% ({low[0]} to {high[0]})"
 
 
 def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any) -> Run:
@@ -170,7 +170,7 @@ def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: 
     raw, mean = heights(figure, width="0.8"), heights(figure)
     assert raw.max() > mean.max() + 50
     assert len(raw) <= 100
-    chosen = kept(values)
+    chosen = thin(values)
     for part in np.array_split(np.arange(2000), 25):
         assert {part[values[part].argmin()], part[values[part].argmax()]} <= set(chosen)
     assert np.allclose(running_mean(values, 5)[2:-2], np.convolve(values, np.ones(5) / 5, "valid"))

@@ -1,4 +1,4 @@
-"""What accuracy cost: each arm's held-out accuracy over what a run of it spent."""
+"""Accuracy over cost: each arm's held-out accuracy over the tokens and the seconds of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlvr_cli.charts.lines import Line, Panel, XAxis, YAxis, extents
-from rlvr_cli.report.charts.chart import Chart, DrawnPanel, draw_panels, legend, new_figure
+from rlvr_cli.report.charts.chart import Chart, DrawnPanel, draw_panels, format_value, legend
 from rlvr_cli.stats.clustered import CrossedEstimate
 
 
@@ -17,7 +17,7 @@ def cost_figure(
     accuracies: Mapping[str, CrossedEstimate],
     names: Sequence[str],
 ) -> Chart | None:
-    """A point for each arm that has both, over tokens and over time; None without two such arms.
+    """Return a point for each arm with both, over tokens and over time; None without two such arms.
 
     Args:
         spent: tokens and seconds of training of a run, in the mean over runs, by the arm's name in ``names``.
@@ -29,16 +29,15 @@ def cost_figure(
         return None
     axis, panels, pictures = YAxis(metric, share=True), list[Panel](), list[DrawnPanel]()
     for kind in kinds:
-        panels.append(
-            Panel("", tuple(_point(names.index(one), one, spent[one][kind], accuracies[one]) for one in both))
-        )
+        points = (_point(names.index(name), name, spent[name][kind], accuracies[name]) for name in both)
+        panels.append(Panel("", tuple(points)))
         x = XAxis({"tokens": "tokens sampled, of a run", "seconds": "seconds of training, of a run"}[kind])
         pictures += draw_panels("Accuracy over cost", panels[-1:], x, axis, extents(panels[-1:], axis, shared=True))
-    estimates = [(accuracies[one].value, accuracies[one].low, accuracies[one].high) for one in both]
-    rows = [
-        (one, *(f"{spent[one][kind]:,.6g}" for kind in kinds), *(new_figure(value, share=True) for value in estimate))
-        for one, estimate in zip(both, estimates, strict=True)
-    ]
+    rows = []
+    for name in both:
+        estimate = accuracies[name]
+        values = (format_value(value, share=True) for value in (estimate.value, estimate.low, estimate.high))
+        rows.append((name, *(f"{spent[name][kind]:,.6g}" for kind in kinds), *values))
     caption = (
         f"Held-out accuracy ({metric}) of the last checkpoints over what training spent until its last recorded step, "
         "in the mean over an arm's runs. Bar: 95% interval of the accuracy over runs and problems. "

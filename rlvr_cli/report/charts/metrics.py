@@ -1,4 +1,4 @@
-"""The learning curves of a report: what is read, and how it is called."""
+"""The metrics of a report's learning curves, and their values of a run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MOST = 1e100
 
 @dataclass(frozen=True)
 class MetricFigure:
-    """One figure.
+    """A figure of one metric, or of several as panels.
 
     Attributes:
         panels: the name of each panel's metric, by the panel's title.
         note: the beginning of the caption.
-        held_out: whether the metrics are those of the held-out evaluations, not of the training's own completions.
+        held_out: whether the metrics are of the held-out evaluations instead of the completions of training.
     """
 
     key: str
@@ -60,16 +60,16 @@ def metric_figures(runs: Sequence[Recorded]) -> list[MetricFigure]:
 
 
 def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
-    """Return accuracy, avg@n where every evaluation has it, else greedy; then pass@k and maj@k."""
+    """Return accuracy, avg@n if every evaluation has it, else greedy; then pass@k and maj@k."""
     evaluated = [names for run in runs if (names := evaluated_names(run))]
     common = [name for name in evaluated[0] if all(name in names for names in evaluated)] if evaluated else []
     figures = []
     accuracy = accuracy_of(common)
-    what = "Evaluations on held-out problems in the course of training"
+    measured = "Evaluations on held-out problems in the course of training"
     if accuracy is not None:
         of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
         title, axis = capital(held_out_accuracy(accuracy)), metric_axis(METRICS["eval"])
-        note = f"{what}, {of}."
+        note = f"{measured}, {of}."
         figures.append(MetricFigure("held-out-accuracy", title, axis, {"": accuracy}, note, held_out=True))
     for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
         forms = {name: form for name in common if (form := at_k(name)) and form[0] == kind}
@@ -81,7 +81,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
                     f"{kind}@k in training",
                     YAxis(f"{kind}@k", share=True),
                     {name: name for _, name in ranked},
-                    f"{what}; {kind}@k: {meaning}{' is right' if kind == 'maj' else ''}.",
+                    f"{measured}; {kind}@k: {meaning}{' is right' if kind == 'maj' else ''}.",
                     held_out=True,
                 )
             )
@@ -90,7 +90,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run's lines of metrics.jsonl, and what of the budget was spent at the end of each rollout from 0."""
+    """A run's lines of metrics.jsonl, and the budget spent at the end of each rollout from 0."""
 
     run: Run
     rows: tuple[dict[str, Any], ...]
@@ -116,10 +116,9 @@ class Recorded:
         values = recorded_values(self.rows, name, held_out=held_out)
         if not values:
             return None
-        found = {rollout: value for rollout, value in by_rollout(values) if abs(value) < _MOST}
-        missing = len({rollout for rollout, _ in values}) - len(found)
-        x = np.array([self.spent[rollout] for rollout in found])
-        y = np.array(list(found.values()))
+        points = [(self.spent[rollout], value) for rollout, value in by_rollout(values) if abs(value) < _MOST]
+        missing = len({rollout for rollout, _ in values}) - len(points)
+        x, y = np.array(points).T if points else (np.zeros(0), np.zeros(0))
         x, y = x[np.isfinite(x)], y[np.isfinite(x)]
         # A budget that did not grow in a rollout, as a clock that stood still, has one point.
         grown = np.append(np.diff(x) > 0, True) if len(x) else np.zeros(0, bool)
@@ -136,7 +135,7 @@ class Recorded:
 
 
 def recorded(run: Run, budget: str) -> Recorded:
-    """The records of a run; without lines where no step is done. Raises RunError for damaged ones."""
+    """Return the records of a run, without lines before its first step. Raises RunError for damaged ones."""
     steps = run.steps
     if not steps.metrics or (not steps.timings and run.manifest.get("status") != "finished"):
         return Recorded(run, (), {})
@@ -163,33 +162,32 @@ def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]
     """
     results = (evaluation.result for evaluation in records.run.held_out)
     estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in results}
-    ends = {rollout: (number(one.get("low")), number(one.get("high"))) for rollout, one in estimates.items()}
+    ends = {rollout: (number(each.get("low")), number(each.get("high"))) for rollout, each in estimates.items()}
     return {rollout: (low, high) for rollout, (low, high) in ends.items() if low is not None and high is not None}
 
 
 def evaluated_names(records: Recorded) -> list[str]:
-    """The metrics of the run's held-out evaluations, those that each of them has."""
-    found = [row["eval"] for row in records.rows if isinstance(row.get("eval"), dict)]
-    return [name for name in found[0] if all(name in one for one in found)] if found else []
+    """Return the metrics that each of the run's held-out evaluations has."""
+    lines = [row["eval"] for row in records.rows if isinstance(row.get("eval"), dict)]
+    return [name for name in lines[0] if all(name in line for line in lines)] if lines else []
 
 
 def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndarray) -> Band | None:
-    """The ends of the 95% interval of the mean over runs and problems at each budget of ``at``, NaN where none is.
+    """Return the ends of the 95% interval of the mean over runs and problems at each budget of ``at``, NaN without any.
 
-    A problem's values are joined by straight lines, as in `rlvr compare --match`. None where the evaluations are not
-    all on disk, or not of the same problems: then there are only the runs' means.
+    A problem's values are joined by straight lines, as in `rlvr compare --match`. None if not all evaluations are on
+    disk, or not of the same problems: then only the runs' means are known.
     """
-    curves = [run.held_out for run in runs]
-    whole = [curve for curve in curves if curve is not None]
-    if len(whole) < len(curves):
+    curves = [curve for run in runs if (curve := run.held_out) is not None]
+    if len(curves) < len(runs):
         return None
-    every = [one for curve in whole for one in curve.evaluations]
-    ids = [row.id for row in every[0].rows]
-    if any({row.id for row in one.rows} != set(ids) or metric not in one.rows[0].values for one in every):
+    evaluations = [evaluation for curve in curves for evaluation in curve.evaluations]
+    ids = [row.id for row in evaluations[0].rows]
+    if any({row.id for row in each.rows} != set(ids) or metric not in each.rows[0].values for each in evaluations):
         return None
-    samples = int(every[0].result["samples"])
-    scores = np.stack([curve.curve(budget, metric, samples, ids).at(at) for curve in whole])
-    limits = bounds(metric, *(evaluation.result for evaluation in every))
-    means = [arm_mean(scores[:, place], bounds=limits) for place in range(len(at))]
-    ends = np.array([[np.nan if end is None else end for end in (one.low, one.high)] for one in means])
+    samples = int(evaluations[0].result["samples"])
+    scores = np.stack([curve.curve(budget, metric, samples, ids).at(at) for curve in curves])
+    limits = bounds(metric, *(evaluation.result for evaluation in evaluations))
+    means = [arm_mean(scores[:, index], bounds=limits) for index in range(len(at))]
+    ends = np.array([[np.nan if end is None else end for end in (mean.low, mean.high)] for mean in means])
     return ends[:, 0], ends[:, 1]

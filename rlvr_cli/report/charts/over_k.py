@@ -14,10 +14,10 @@ from rlvr_cli.core.text import listed, one_line
 from rlvr_cli.report.charts.chart import BAND_FROM, Chart, draw_panels, legend
 from rlvr_cli.report.charts.learning import crowded, curve_table
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
-from rlvr_cli.store.evaluation import Evaluation, read_samples
+from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.metrics import bounds
 
-# Of each sample of a problem: its answer, and whether it is right.
+# Answer and correctness of each sample, by problem.
 Samples = Mapping[str, Sequence[tuple[str | None, bool]]]
 
 
@@ -40,14 +40,14 @@ _KINDS = (
     _Kind("pass", "the chance that at least one of k samples is right", _pass),
     _Kind(
         "maj",
-        "the chance that right answers have more of k votes than any wrong one (a tie is no win, so k = 2 is low)",
+        "the chance that right answers have more of k votes than any wrong one (a tie does not win, so k = 2 is low)",
         _majority,
     ),
 )
 
 
 def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Chart]:
-    """pass@k and maj@k at k = 1, 2, 4 ... n, two figures; none where there is no second sample.
+    """Return pass@k and maj@k at k = 1, 2, 4 ... n, two figures; none without a second sample.
 
     Every k is from the same samples: the first n of each problem, n the smallest number that a run has. The band is the
     95% interval of the table of runs x problems (``crossed_interval``), cut at 0 and 1.
@@ -56,37 +56,37 @@ def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Chart]:
         arms: the evaluation of each run, by the arm's name, in the order of colours.
     Raises RunError where the samples of an evaluation are damaged.
     """
-    named = {name: [one for one in runs if _has_samples(one)] for name, runs in arms.items()}
-    every = [one for runs in named.values() for one in runs]
-    n = min((int(one.result["samples"]) for one in every), default=0)
-    shared = set.intersection(*({row.id for row in one.rows} for one in every)) if every else set()
+    sampled = {name: [run for run in runs if _has_samples(run)] for name, runs in arms.items()}
+    every = [run for runs in sampled.values() for run in runs]
+    n = min((int(run.result["samples"]) for run in every), default=0)
+    shared = set.intersection(*({row.id for row in run.rows} for run in every)) if every else set()
     if n < 2 or not shared:
         return []
     ks = sorted({2**power for power in range(n.bit_length()) if 2**power <= n} | {n})
     ids = [row.id for row in every[0].rows if row.id in shared]
-    tables = {name: [_samples(one, ids, n) for one in runs] for name, runs in named.items() if runs}
-    notes = _notes(arms, named, every, shared)
-    return [_figure(kind, tables, list(named), ids, ks, notes) for kind in _KINDS]
+    tables = {name: [_samples(run, ids, n) for run in runs] for name, runs in sampled.items() if runs}
+    notes = _notes(arms, sampled, every, shared)
+    return [_figure(kind, tables, list(arms), ids, ks, notes) for kind in _KINDS]
 
 
-def _has_samples(one: Evaluation) -> bool:
-    """An average over checkpoints keeps none."""
-    return int(one.result["samples"]) > 1 and (one.folder / "samples.jsonl").exists()
+def _has_samples(evaluation: Evaluation) -> bool:
+    """Return whether samples are on disk; an average over checkpoints has none."""
+    return int(evaluation.result["samples"]) > 1 and (evaluation.folder / "samples.jsonl").exists()
 
 
-def _samples(one: Evaluation, ids: Sequence[str], n: int) -> Samples:
-    path = one.folder / "samples.jsonl"
-    found: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
-    problems = {row.id: row for row in one.rows}
+def _samples(evaluation: Evaluation, ids: Sequence[str], n: int) -> Samples:
+    samples: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
+    problems = {row.id: row for row in evaluation.rows}
     try:
-        for record in read_samples(one.folder):
-            place, index = record["problem"], record["sample"]
-            if place in found and isinstance(index, int) and 0 <= index < n:
-                found[place][index] = (problems[place].vote(record["answer"]), bool(record["correct"]))
-        return {name: [found[name][index] for index in range(n)] for name in ids}
+        for record in evaluation.samples:
+            problem, index = record["problem"], record["sample"]
+            if problem in samples and isinstance(index, int) and 0 <= index < n:
+                samples[problem][index] = (problems[problem].vote(record["answer"]), bool(record["correct"]))
+        return {name: [samples[name][index] for index in range(n)] for name in ids}
     except (KeyError, TypeError) as error:
         raise RunError(
-            f"{path}: a sample, or a part of one, is missing ({error}). Evaluate again: what is there is used."
+            f"{evaluation.folder / 'samples.jsonl'}: a sample, or a field of it, is missing ({error}). "
+            "Evaluate again: what is there is used."
         ) from error
 
 
@@ -101,15 +101,15 @@ def _figure(
     lines = [_line(names.index(name), one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
     y = YAxis(f"{kind.name}@k", share=True)
-    panels = [Panel("", tuple(one.line for one in lines))]
+    panels = [Panel("", tuple(each.line for each in lines))]
     key, title = f"{kind.name}-over-k", f"{kind.name}@k over k"
-    counts = {one.line.name: one.runs for one in lines}
+    counts = {each.line.name: each.runs for each in lines}
     same = len(set(counts.values())) == 1
     runs = next(iter(counts.values()))
     of = (f"{runs} run{'s' if runs > 1 else ''}" if same else ", ".join(f"{n}: {c}" for n, c in counts.items())) + (
         f" x {len(ids)} problem{'s' if len(ids) > 1 else ''} x {ks[-1]} samples"
     )
-    few = all(one.line.few for one in lines)
+    few = all(each.line.few for each in lines)
     lone = "; of one run it is over problems alone and says nothing of another" if min(counts.values()) == 1 else ""
     interval = f"95% interval of the mean over runs and problems ({of}), at each k by itself{lone}"
     drawn = (
@@ -129,35 +129,29 @@ def _figure(
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:
     scores = np.array([[[kind.value(run[problem], k) for k in ks] for problem in ids] for run in runs])
-    means = [arm_mean(scores[:, :, place], bounds=bounds(f"{kind.name}@{k}")) for place, k in enumerate(ks)]
+    means = [arm_mean(scores[:, :, index], bounds=bounds(f"{kind.name}@{k}")) for index, k in enumerate(ks)]
     low, high = (
         np.array([np.nan if end is None else end for end in ends])
-        for ends in ([one.low for one in means], [one.high for one in means])
+        for ends in ([mean.low for mean in means], [mean.high for mean in means])
     )
     at = np.array(ks, dtype=np.float64)
     singles = tuple((at, run.mean(axis=0)) for run in scores) if 1 < len(runs) < BAND_FROM else ()
-    line = Line(arm, name, at, np.array([one.value for one in means]), low, high, singles=singles, few=bool(singles))
+    line = Line(arm, name, at, np.array([mean.value for mean in means]), low, high, singles=singles, few=bool(singles))
     return ArmLine(line, len(runs), 1, None, "runs")
 
 
 def _notes(
     arms: Mapping[str, Sequence[Evaluation]],
-    named: Mapping[str, Sequence[Evaluation]],
+    sampled: Mapping[str, Sequence[Evaluation]],
     every: Sequence[Evaluation],
     shared: set[str],
 ) -> list[str]:
     notes = []
-    without = [
-        one_line(name)
-        for (name, kept), given in zip(named.items(), arms.values(), strict=True)
-        if len(kept) < len(given)
-    ]
-    if without:
+    if without := [one_line(name) for name, runs in arms.items() if len(sampled[name]) < len(runs)]:
         notes.append(f"Left out, because there are no two samples a problem: runs of {listed(without)}.")
-    absent = [one_line(name) for name, given in arms.items() if not given]
-    if absent:
+    if absent := [one_line(name) for name, runs in arms.items() if not runs]:
         notes.append(f"Without an evaluation: {listed(absent)}.")
-    most = max(len(one.rows) for one in every)
+    most = max(len(run.rows) for run in every)
     if len(shared) < most:
         notes.append(f"Problems that all runs were evaluated on: {len(shared)} of up to {most}.")
     return notes

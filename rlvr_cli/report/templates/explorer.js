@@ -112,7 +112,7 @@
         const colour = `--at: var(--c${line.arm})`;
         draw("circle", { cx: line.x[best], cy: line.y[best], r: 4, class: "dot", style: colour });
         const other = line.at[best] === first.at[exact] ? "" : ` at ${line.at[best]}`;
-        const value = `${line.said[best]}${other}`;
+        const value = `${line.values[best]}${other}`;
         tip.append(make("span", { style: colour }, boxes.length > 1 ? `${line.name}: ` : "", make("i", {}, value)));
         said.push(boxes.length > 1 ? `${line.name} ${value}` : value);
       }
