@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.statistics import setting_coverage
-from benchmarks.statistics_data import KINDS
+from benchmarks.statistics import KINDS, setting_coverage
 from rlvr_cli.stats.clustered import (
     crossed_difference,
     crossed_interval,
