@@ -19,7 +19,6 @@ from rlvr_cli.planning.plan import (
     duration,
     measured_speed,
     offloads_of,
-    parse_bytes,
     strategy_of,
     training_of,
 )
@@ -115,13 +114,6 @@ def test_an_adapter_of_peft_alone_has_the_shape_of_its_base(tmp_path: Path) -> N
     found = find_architecture(str(tmp_path))
     assert found.architecture is not None
     assert found.architecture.parameters == 3_085_938_688
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("80GiB", 80 * GIB), ("24gb", 24 * GIB), ("1.5 TiB", 1536 * GIB), ("24", 24 * GIB)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize(

@@ -163,17 +163,6 @@ def test_run_means_that_agree_to_the_last_digit_do_not_make_a_mean_certain() -> 
     assert found.p_value > 0.05
 
 
-def test_two_seeds_reject_no_more_than_a_family_may() -> None:
-    """One sample a problem: six percent of pairs of runs tie."""
-    rng = np.random.default_rng(0)
-    arms = rng.binomial(1, 0.5, (7, 2000, 2, 50)).astype(float)
-    p_values = []
-    for arm in arms[1:]:
-        table = two_way(arm - arms[0])
-        p_values.append(p_value(table.mean, table.variance))
-    assert np.mean(np.min(p_values, axis=0) * 6 <= 0.05) <= 0.05
-
-
 def test_tasks_weigh_the_same_whatever_their_numbers_of_problems() -> None:
     few, many = RNG.random((3, 5)), RNG.random((3, 500))
     estimate, table = crossed_interval(few, many), RNG.random((4, 30))

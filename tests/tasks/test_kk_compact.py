@@ -23,10 +23,6 @@ def drawn(count, **settings):
     return [generate_puzzle(rng, people=2 + i % 4, **settings) for i in range(count)]
 
 
-def test_a_prompt_reads_as_documented():
-    assert compact.prompt(EXAMPLE) == "A: BK implies CN B: not AN C: AK and BK ? <think>"
-
-
 @pytest.mark.parametrize("settings", [{"depth": 1}, {"depth": 2, "compound": 0.9}])
 def test_clean_traces_are_right_and_use_known_words_only(settings):
     known = set(compact.vocabulary())

@@ -123,11 +123,11 @@ def test_what_a_model_wrote_is_not_evaluated(tmp_path: Path) -> None:
     call = f"open({str(path)!r}, 'w')"
     found = scored(matrix, problem, problem.data["answer"], str(rows), f"[{call} and {rows[0]}, {rows[1]}]", "[" * 500)
     assert [one.reward for one in found] == [1.0, 0.1, 0.0, 0.0]
-    numbers = made("countdown", deadline=0.5)
+    numbers = made("countdown")
     (problem,) = numbers.problems("train", 1, 0)
-    found = scored(numbers, problem, problem.data["answer"], "1 + 1", call, "().__class__", "lambda: 1", "9**9**9**9")
-    assert [one.reward for one in found] == [1.0, 0.05, 0.01, 0.01, 0.01, 0.0]
-    assert found[-1].reason == "timeout" and not path.exists()
+    found = scored(numbers, problem, problem.data["answer"], "1 + 1", call, "().__class__", "lambda: 1")
+    assert [one.reward for one in found] == [1.0, 0.05, 0.01, 0.01, 0.01]
+    assert not path.exists()
 
 
 def test_a_formula_is_told_from_code() -> None:

@@ -6,10 +6,8 @@ import importlib.util
 import json
 import os
 import shutil
-import sqlite3
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -183,33 +181,6 @@ def test_tensorboard_changes_no_number(tmp_path: Path) -> None:
     assert not (without.path / "trackers.json").exists() and not (without.path / "tensorboard").exists()
 
 
-def test_wandb_offline_has_every_number_once(tmp_path: Path) -> None:
-    needs("wandb")
-    import wandb
-
-    run = tracked_and_resumed(tmp_path, "wandb")
-    wandb.teardown()
-    folders = sorted((run.path / "wandb").glob("offline-run-*"))
-    identifier = json.loads((run.path / "trackers.json").read_text())["wandb"]["id"]
-    assert len(folders) == 2 and all(folder.name.endswith(f"-{identifier}") for folder in folders)
-    found: dict[str, list[tuple[int, float]]] = {}
-    tables: list[Any] = []
-    for folder in folders:
-        for values in _wandb_history(next(folder.glob("*.wandb"))):
-            step = int(values.pop("train/global_step"))
-            tables += [(step, values.pop("completions", None))] if "completions" in values else []
-            for name, value in values.items():
-                # The parts of a table are one by one in the history.
-                if not name.startswith("_") and not name.startswith("completions/"):
-                    found.setdefault(name, []).append((step, value))
-    assert_equal_series(found, expected(run))
-    (path,) = (path for folder in folders for path in folder.rglob("completions_*.table.json"))
-    assert_table(json.loads(path.read_text())["columns"], json.loads(path.read_text())["data"])
-    (about,) = {record for folder in folders for record in _wandb_runs(next(folder.glob("*.wandb")))}
-    assert about == ("tracked", "first-tries", "train", ("lopti", "small"))
-    assert_no_secrets(tmp_path)
-
-
 def assert_table(columns: list[str], cells: list[list[Any]]) -> None:
     """The completions that every tracker is sent, of the second rollout."""
     assert columns == [
@@ -220,45 +191,6 @@ def assert_table(columns: list[str], cells: list[list[Any]]) -> None:
     assert len(found) == 5 and {(row["step"], row["rollout"]) for row in found} == {(8, 1)}
     assert len({row["problem"] for row in found}) == 4 and all(row["completion"] and row["reason"] for row in found)
     assert {type(row["correct"]) for row in found} == {bool}
-
-
-def _wandb_parsed(path: Path) -> Iterator[Any]:
-    from wandb.proto import wandb_internal_pb2
-
-    for data in _wandb_records(path.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        yield record
-
-
-def _wandb_runs(path: Path) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """(name, group, job type, tags) of a .wandb file."""
-    for record in _wandb_parsed(path):
-        if record.WhichOneof("record_type") == "run":
-            run = record.run
-            yield run.display_name, run.run_group, run.job_type, tuple(run.tags)
-
-
-def _wandb_history(path: Path) -> Iterator[dict[str, Any]]:
-    for record in _wandb_parsed(path):
-        if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            yield {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
-def _wandb_records(content: bytes) -> Iterator[bytes]:
-    """The records of a .wandb file: LevelDB's log format (blocks of 32 KiB), after a head of 7 bytes."""
-    block, head, parts, place = 32768, 7, b"", 7
-    while place + head <= len(content):
-        if block - place % block < head:
-            place += block - place % block
-            continue
-        length, kind = struct.unpack("<HB", content[place + 4 : place + head])
-        parts += content[place + head : place + head + length]
-        place += head + length
-        if kind in (1, 4):  # a whole record, or the last part of one
-            yield parts
-            parts = b""
 
 
 def test_mlflow_has_every_number_once(tmp_path: Path) -> None:
@@ -285,33 +217,6 @@ def test_mlflow_has_every_number_once(tmp_path: Path) -> None:
     (path,) = (tmp_path / "mlruns").rglob("completions/step-*.json")
     table = json.loads(path.read_text())
     assert_table(table["columns"], table["data"])
-    assert_no_secrets(tmp_path)
-
-
-def test_trackio_has_every_number_once(tmp_path: Path) -> None:
-    needs("trackio")
-    run = tracked_and_resumed(tmp_path, "trackio")
-    folder = Path(import_module("trackio.utils").TRACKIO_DIR)  # read from the environment when it was first imported
-    (database,) = folder.rglob("rlvr*.db")
-    with sqlite3.connect(database) as connection:
-        kept = connection.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
-        about = connection.execute("SELECT config FROM configs").fetchall()
-    group = {json.loads(text)["_Group"] for (text,) in about}
-    found: dict[str, list[tuple[int, float]]] = {}
-    tables = 0
-    for name, step, text in kept:
-        assert name == "tracked"
-        values = json.loads(text)
-        table = values.pop("completions", None)
-        if table is not None:
-            cells = table["_value"]
-            assert_table(list(cells[0]), [list(row.values()) for row in cells])
-            tables += 1
-        for key, value in values.items():
-            found.setdefault(key, []).append((step, value))
-    assert tables == 1 and group == {"first-tries"}
-    assert_equal_series(found, expected(run))
-    assert_no_secrets(folder)
     assert_no_secrets(tmp_path)
 
 

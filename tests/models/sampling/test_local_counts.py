@@ -68,15 +68,6 @@ def test_generate_reads_every_copy_and_decodes_every_row_to_the_end_of_the_longe
     assert ours.prompt_tokens == theirs.prompt_tokens / 8 and ours.rows < 0.9 * theirs.rows
 
 
-@pytest.mark.parametrize("max_rows", [8, 20])
-def test_a_prompt_is_read_once_in_every_part_that_has_rows_of_it(max_rows: int) -> None:
-    with work_of_the_sampler() as work:
-        run(max_rows=max_rows)
-    parts = [PROMPTS[first : first + max_rows] for first in range(0, ROWS, max_rows)]
-    distinct = [{tuple(prompt) for prompt in part} for part in parts]
-    assert work.prompt_tokens == sum(len(prompts) * max(map(len, prompts)) for prompts in distinct)
-
-
 @pytest.mark.parametrize("vocabulary", [50, 2000])
 def test_nothing_is_sorted_for_a_draw_from_the_whole_distribution(vocabulary: int) -> None:
     model = make("qwen3", vocab_size=vocabulary)
