@@ -63,12 +63,6 @@ def eval_exactly(text: str) -> Fraction:
     return value
 
 
-def test_problems_repeat_for_the_same_seed_and_differ_for_another() -> None:
-    first, again = (task().problems("train", 60, 7) for _ in range(2))
-    assert first == again
-    assert {problem.id for problem in first}.isdisjoint(problem.id for problem in task().problems("train", 60, 8))
-
-
 def test_splits_share_no_puzzle_whatever_the_order_of_the_numbers() -> None:
     sets = {split: task().problems(split, 120, 0) for split in ("train", "dev", "test")}
     keys = {

@@ -18,7 +18,6 @@ from rlvr_cli.tasks import countdown
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.data import PUBLIC
 from rlvr_cli.tasks.fetch import fetch, manifest
-from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import set_to_fetch
 from tests.tasks.rows import write
@@ -232,20 +231,6 @@ def test_a_set_of_the_hub_has_each_of_its_problems_once_and_fetched_it_is_the_sa
         levels = {problem.subgroup for problem in of_hub["train"].values()}
         assert levels == {f"level {level}" for level in (range(1, 6) if name == "math" else range(3, 6))}
     assert not list(Path(PUBLIC).glob(".*"))
-
-
-def test_a_local_copy_of_dapo_math_17k_collapses_too_and_other_files_do_not(tmp_path: Path) -> None:
-    for name in ("dapo_math_17k", "dsr_uniform"):
-        write(tmp_path / "train" / f"{name}.jsonl", [dapo(number) for _ in range(3) for number in range(40)])
-    found = {
-        name: [
-            one
-            for split in ("train", "dev")
-            for one in MathTask(data=name, data_dir=str(tmp_path)).problems(split, 999, 0)
-        ]
-        for name in ("dapo_math_17k", "dsr_uniform")
-    }
-    assert {name: len(rows) for name, rows in found.items()} == {"dapo_math_17k": 40, "dsr_uniform": 120}
 
 
 def test_countdown_divides_its_one_split_as_tiny_zero_does(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

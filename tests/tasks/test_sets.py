@@ -6,7 +6,6 @@ from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.math import MathTask
@@ -113,19 +112,3 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     with pytest.raises(UserError, match=message):
         check_training(load_config(overrides=overrides))
-
-
-def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_files_are_called(tmp_path):
-    for number, (split, name) in enumerate(
-        [("train", "algebra"), ("train", "geometry"), ("test", "algebra"), ("test", "geometry")]
-    ):
-        write(tmp_path / "math" / split / f"{name}.jsonl", map(row, range(200 * number, 200 * number + 200)))
-    config = MathTask(data="math", data_dir=str(tmp_path))
-    assert ids(config, "test") == {f"row-{number}" for number in range(400, 800)}
-    train, dev = ids(config, "train"), ids(config, "dev")
-    assert train | dev == {f"row-{number}" for number in range(400)} and not train & dev and 25 < len(dev) < 85
-    assert len(ids(config, "all")) == 800
-    counted = {one["name"]: one["rows"] for one in data_set_rows(tmp_path)}
-    assert counted["math"] == {"train": 400, "test": 400}
-    # The folder by its path is the place of no one split: its files are divided, as ever.
-    assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85

@@ -223,24 +223,6 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
     assert resume(run).status == "finished"
 
 
-def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They reach the metrics before the gradient; JSON has no NaN, and neither may the run's records."""
-    forward, count = PolicyTrainer._outputs, iter(range(10**6))
-
-    def faulty(self: PolicyTrainer, *arguments: Any, **named: Any) -> Any:
-        outputs = forward(self, *arguments, **named)
-        if not torch.is_grad_enabled() or next(count) != 5:
-            return outputs
-        return dataclasses.replace(outputs, log_probs=outputs.log_probs * math.nan)
-
-    monkeypatch.setattr(PolicyTrainer, "_outputs", faulty)
-    rows = metrics(start(tmp_path, "skips", train__on_nonfinite="skip").run)
-    assert rows[-1]["skips"] == 1
-    assert [row["step"] for row in rows if row["ratio_mean"] is None] == [
-        row["step"] for row in rows if row["grad_norm"] is None
-    ]
-
-
 def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_steps(monkeypatch, 5, 7)
     run = start(tmp_path, "skips", train__on_nonfinite="skip", checkpoint__every=1, checkpoint__keep=20).run

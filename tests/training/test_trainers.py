@@ -123,20 +123,6 @@ def test_reward_functions_read_the_text_that_they_read_in_a_run(tmp_path: Path) 
         assert any(set(ids) & set(range(20, 40)) for _, ids in seen), "else this shows nothing"
 
 
-def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
-    """Two mini-batches in two passes: four optimizer steps a rollout, and our metrics next to TRL's."""
-    lopti = trainer(tmp_path, "lopti", "passes.eta=0.05", "kl.beta=0.01")
-    before = torch.cat([parameter.detach().flatten().clone() for parameter in lopti.model.parameters()])
-    lopti.train()
-    after = torch.cat([parameter.detach().flatten() for parameter in lopti.model.parameters()])
-    assert not torch.equal(before, after)
-    rows = [row for row in lopti.state.log_history if "grad_norm" in row]
-    assert len(rows) == 8 and lopti.steps_per_rollout == 4
-    assert {"entropy_trained", "clip_frac/low", "kl_reference", "trained"} <= set(rows[0])
-    assert {"reward", "completions/mean_length"} <= set(rows[0]), "what TRL logs of a rollout"
-    assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
-
-
 def test_a_name_of_trl_in_the_log_has_the_meaning_of_trl(tmp_path: Path) -> None:
     """`kl` is to the reference, and only where there is one; the loss has another value, and so another name."""
     changes = {"steps_per_generation": 1, "num_iterations": 2, "max_steps": 2, "learning_rate": 0.03}

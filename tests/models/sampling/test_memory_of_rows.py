@@ -23,7 +23,6 @@ from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
 from rlvr_cli.planning.memory import planned_row_memory as planned_memory
 from tests.models.tiny import make
 
-GIB = 2**30
 # Qwen2.5-7B in bfloat16.
 SEVEN = RowMemory(kv_bytes(28, 4, 128, 2), wide_bytes(3584, 18944, 28, 4, 128, 2), vocabulary=152064)
 
