@@ -1,4 +1,4 @@
-"""Run by test_gradient: train on scripted rollouts in two processes forked after the imports; keep rank 0's gradients."""
+"""Run by test_gradient: train on scripted rollouts in two processes, forked here; keep rank 0's gradients."""
 
 from __future__ import annotations
 
