@@ -34,8 +34,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(launching, "visible_gpus", lambda: count)
 
 
-
-
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [

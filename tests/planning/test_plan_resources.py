@@ -56,14 +56,6 @@ def test_gpus_and_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert eight["changes"] == []
 
 
-def test_the_lab_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    memory = plan(capsys)["memory"]
-    if not Path("/dev/nvidia0").exists():
-        assert memory["device"] == "cpu"
-    assert memory["fits"] == "yes"
-    assert plan(capsys, "--gpu-memory", "80GiB")["memory"]["device"] == "gpu"
-
-
 def test_a_model_that_is_not_at_hand_leaves_the_rest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,14 +32,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
-    """Numina-Hard is chosen from the training rows of Numina-Math: its own dev share of them is empty."""
-    write(folder / "train" / "numina_math.jsonl", [{**row(n), "solution": f"\\boxed{{{n + 1}}}"} for n in range(200)])
-    chosen = sorted(ids(MathTask(data="numina_math", data_dir=str(folder)), "train"))[:60]
-    write(folder / "train" / "numina_hard.jsonl", [row(int(id_.removeprefix("row-"))) for id_ in chosen])
-    assert ids(MathTask(data="numina_hard", data_dir=str(folder)), "train") == set(chosen)
-
-
 def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a_name_of_their_own(monkeypatch):
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     found = {task: load_config(task=task).task.data for task in KEYS.choices(("task",)) if task not in ("own", "rg")}
