@@ -110,16 +110,8 @@ def wrong_answer(task: Task, problem: Problem, rng: random.Random) -> str:
         value = float(right)
     except ValueError:
         return rng.choice([f"not {right}", f"un{right}", f"{right}s", right[:-1], f"{right} and others"])
-    return rng.choice(
-        [
-            f"{value + 1:g}",
-            f"{value - 0.5:g}",
-            f"{-value:g}",
-            f"{value * 10:g}",
-            f"{value / 10:g}",
-            f"{value + 0.001:.6f}",
-        ]
-    )
+    near = [f"{wrong:g}" for wrong in (value + 1, value - 0.5, -value, value * 10, value / 10)]
+    return rng.choice([*near, f"{value + 0.001:.6f}"])
 
 
 def block(task: Task, answer: str) -> str:
@@ -196,21 +188,8 @@ def fuzz(task: Task, problem: Problem, rng: random.Random) -> Completion:
 
 def huge(task: Task, problem: Problem, rng: random.Random) -> Completion:
     """A text of a megabyte or more with a wrong answer, or none."""
-    unit = rng.choice(
-        [
-            "<answer>",
-            "<answer> 1 </answer>",
-            r"\boxed{",
-            r"\boxed{1}",
-            "(",
-            "{",
-            "1+",
-            "<think>",
-            "\x00",
-            " ",
-            "is a knight ",
-        ]
-    )
+    boxes = ["<answer>", "<answer> 1 </answer>", r"\boxed{", r"\boxed{1}"]
+    unit = rng.choice([*boxes, "(", "{", "1+", "<think>", "\x00", " ", "is a knight "])
     text = unit * (1_000_000 // len(unit) + rng.randrange(9))
     wrong = wrong_answer(task, problem, rng)
     tail = rng.choice([block(task, wrong), block(task, text), text])

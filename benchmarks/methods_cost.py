@@ -35,14 +35,8 @@ from rlvr_cli.training.trl_arguments import trl_config
 
 PROMPTS, GROUP, LENGTH = 8, 4, 144
 # The first two without the KL term, which the papers' own settings of reweight and lopti have.
-COMPOSITIONS = [
-    "grpo+reweight",
-    "grpo+lopti",
-    "reweight+lopti",
-    "dgpo+lopti",
-    "acpo+lopti",
-    "reinforce-pp+reweight+lopti",
-]
+COMPOSITIONS = ["grpo+reweight", "grpo+lopti", "reweight+lopti", "dgpo+lopti", "acpo+lopti"]
+COMPOSITIONS.append("reinforce-pp+reweight+lopti")
 PAGE = f"""\
 # What the methods cost
 
@@ -74,14 +68,9 @@ class Recorded:
         problems = [problem for problem in task.problems("train", PROMPTS, 0) for _ in range(GROUP)]
         self.prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
         stops = eos_token_ids(model, tokenizer)
-        completions = sample(
-            model,
-            self.prompts,
-            SamplingParams(max_new_tokens=LENGTH, eos_token_ids=stops),
-            keys=range(len(problems)),
-        )
-        self.completions = completions.ids
-        texts = [response_text(tokenizer, ids, stops) for ids in completions.ids]
+        params = SamplingParams(max_new_tokens=LENGTH, eos_token_ids=stops)
+        self.completions = sample(model, self.prompts, params, keys=range(len(problems))).ids
+        texts = [response_text(tokenizer, ids, stops) for ids in self.completions]
         self.verdicts = [task.judge(problem, text) for problem, text in zip(problems, texts, strict=True)]
 
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:

@@ -64,68 +64,42 @@ MISTAKES = """
 config show rollout.prompt=3
 config show rollout.prompts=x
 config show --method gpro
-config show --task kkk
 train --method lopti rollout.prompts=7 rollout.group_size=3 update.mini_batches=2
-train --model nonsense/
-train --task own
 train --task own --data none.jsonl
 eval none
 eval lab --pass-at 64
-eval lab --samples x
 eval lab --benchmark nothing
 compare none
 report none
 runs show none
 sweep none.yaml
-plan --method grpo,grpo
 plan --gpu-memory x
 score --task kk --input none -o x
 export none -o out
 train num_generations=4
-train beta=0.1
-train max_steps=3
 train --resume none
-train --method lopti+lopti
-tasks show none
 config show -c none.yaml
 config show method.policy_loss.kind=x
 config keys nothing
-methods show nothing
-train rollout.top_p=2
 config show launch.deepspeed=zero5
-config show model.adapter=x
-config show eval.engine=x
-config show optimizer.lr=fast
 train --task none.py
 train --method none.py
 train --task own --data rows.jsonl
-train --data rows.jsonl --reward none.py:accuracy
 train --data rows.jsonl --reward reward.py:nothing
 train --data none.jsonl --reward reward.py:accuracy
 train --data rows.jsonl --reward reward.py:accuracy task.columns={prompt:nothing}
 train --data rows.jsonl --reward reward.py:accuracy task.reward_weights=[1,2]
 score --task math --input none.jsonl -o v.jsonl
-eval lab --problems 0
-eval lab --task nothing
 eval lab --samples 2 --pass-at 0
 analyze nothing none
 analyze landscape none
-plan --gpus 0
 train rollout.temperature=-1
-train train.rollouts=0
-train checkpoint.every=0
-config show method.kl.coef=-1
-config show --task math task.rule=loose
-config show launch.processes=0
 config show run.name=a/b
-config show tracking.to=nothing
 config show --method sft rollout.top_p=0.9
 tasks show kk task.people=1
 tasks fetch nothing
-methods plot nothing
 new method
 new thing name
-doctor nothing
 """
 
 
@@ -149,12 +123,10 @@ def users_files(folder: Path) -> None:
 
 def kept_text(path: Path) -> str | None:
     """Return what is compared of a file: its text, the hash of weights, nothing of times and machines."""
-    if path.suffix in (".safetensors",):
+    if path.suffix == ".safetensors":
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    if (
-        path.name in ("metrics.jsonl", "samples.jsonl", "problems.jsonl", "greedy.jsonl")
-        or path.parent.name == "rollouts"
-    ):
+    kept = ("metrics.jsonl", "samples.jsonl", "problems.jsonl", "greedy.jsonl")
+    if path.name in kept or path.parent.name == "rollouts":
         return path.read_text(encoding="utf-8")
     if path.name.endswith(".jsonl.gz"):
         return gzip.decompress(path.read_bytes()).decode()
@@ -175,20 +147,19 @@ def collect(out: Path, name: str, folder: Path) -> None:
             save(out, f"{name}/{path.relative_to(folder)}", text)
 
 
-def score_rows(folder: Path, file: Path) -> tuple[str, int]:
-    """Write responses of all ``FORMS`` to the rows of a public set; the file and their number."""
+def score_rows(folder: Path, file: Path) -> None:
+    """Write responses of all ``FORMS`` to the rows of a public set."""
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in list(lines)[:150]]
     answers = [str(row.get("answer")) for row in rows]
-    path = folder / "responses.jsonl"
     written = [
         {"problem": row, "response": form.format(answer=answer, wrong=wrong)}
         for row, answer, wrong in zip(rows, answers, [*answers[1:], answers[0]], strict=True)
         for form in FORMS
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in written), encoding="utf-8")
-    return path.name, len(written)
+    text = "".join(json.dumps(row) + "\n" for row in written)
+    (folder / "responses.jsonl").write_text(text, encoding="utf-8")
 
 
 def save_verdicts(out: Path, work: Path) -> None:
@@ -199,12 +170,9 @@ def save_verdicts(out: Path, work: Path) -> None:
         for rule in ("paper", "strict"):
             folder = work / f"score-{task}-{rule}"
             folder.mkdir(parents=True)
-            responses, _ = score_rows(folder, DATA / file)
-            save(
-                out,
-                f"score/{task}-{rule}.txt",
-                rlvr(folder, f"score --task {task} --rule {rule} --input {responses} -o v.jsonl"),
-            )
+            score_rows(folder, DATA / file)
+            command = f"score --task {task} --rule {rule} --input responses.jsonl -o v.jsonl"
+            save(out, f"score/{task}-{rule}.txt", rlvr(folder, command))
             if (folder / "v.jsonl").exists():
                 save(out, f"score/{task}-{rule}.jsonl", (folder / "v.jsonl").read_text(encoding="utf-8"))
 

@@ -7,7 +7,6 @@ by torchrun; each trains all the methods one after the other, as `rlvr train` wo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -34,14 +33,8 @@ from rlvr_cli.training.worker import leave
 LIMIT = 2e-4
 # Two rollouts, each updated on twice: the second update is off-policy. Small enough for tests, uneven in length.
 SETTINGS = (
-    "train.rollouts=2",
-    "rollout.prompts=4",
-    "rollout.group_size=4",
-    "rollout.max_new_tokens=24",
-    "update.mini_batches=2",
-    "task.train_size=32",
-    "checkpoint.every=100",
-    "run.threads=1",
+    *("train.rollouts=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24"),
+    *("update.mini_batches=2", "task.train_size=32", "checkpoint.every=100", "run.threads=1"),
 )
 # What is not a method of its own: compositions, and settings that decide what is trained on.
 MORE: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -150,7 +143,6 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.rank is not None:
         for case in cases(given.names):
@@ -161,15 +153,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rlvr-processes-") as folder:
         for row in table(given.names, given.processes, given.lr, Path(folder)):
             found.append(row)
-            print(
-                f"{row.title:<30} {row.apart:>10.1e} {row.moved:>10.1e}{'  TOO FAR' * (row.apart > LIMIT)}", flush=True
-            )
-    if given.json:
-        print(json.dumps([vars(row) for row in found]))
+            far = "  TOO FAR" * (row.apart > LIMIT)
+            print(f"{row.title:<30} {row.apart:>10.1e} {row.moved:>10.1e}{far}", flush=True)
     worst = max(found, key=lambda row: row.apart)
-    print(
-        f"{len(found)} cases, {given.processes} processes: at most {worst.apart:.1e} ({worst.title}); limit {LIMIT:g}"
-    )
+    print(f"{len(found)} cases: at most {worst.apart:.1e} ({worst.title}); limit {LIMIT:g}")
     sys.exit(worst.apart > LIMIT)
 
 

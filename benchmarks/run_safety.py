@@ -1,14 +1,13 @@
 """Kills, damages and full disks: is anything of a run lost in silence, or its name blocked?
 
-    python -m benchmarks.run_safety [--kills 60] [--damages 70] [--disks 30] [--own] [--folder DIR]
+    python -m benchmarks.run_safety [--kills 60] [--damages 70] [--disks 30] [--folder DIR]
 
 Trains a tiny run of the lab's model, with evaluations on the way, undisturbed; then
 - kills trainings (kill -9) at random moments and continues them, until each is finished;
 - truncates, alters or deletes one file of a run that was killed, or of a finished evaluation, and continues it;
-- starts trainings on disks that are full after ever more bytes, and starts or continues them once there is room.
+- as root, starts trainings on disks (tmpfs) that are full after ever more bytes, and continues them with more room.
 Every run must come to the bytes of the undisturbed one, or be refused with the name of the file. Prints one table, and
-ends with 1 where anything did neither. With --own the rewards, rows and method are files of the user's own. Disks are
-tmpfs for root, else limits on the size of a file.
+ends with 1 where anything did neither.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import argparse
 import importlib
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -28,25 +26,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.sweep_kills import own_files
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.runs.folder import RunDir
 
-SETTINGS = [
-    "train.rollouts=3",
-    "rollout.prompts=2",
-    "rollout.group_size=4",
-    "rollout.max_new_tokens=24",
-    "update.mini_batches=2",
-    "checkpoint.every=1",
-    "checkpoint.keep=2",
-    "task.train_size=16",
-    "optimizer.lr=1e-3",
-    "validation.every=1",
-    "validation.problems=4",
-    "validation.samples=0",
-    "run.threads=1",
-]
+SETTINGS = (
+    *("train.rollouts=3", "rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=24"),
+    *("update.mini_batches=2", "checkpoint.every=1", "checkpoint.keep=2", "task.train_size=16", "optimizer.lr=1e-3"),
+    *("validation.every=1", "validation.problems=4", "validation.samples=0", "run.threads=1"),
+)
 STEPS = 6
 # Imported before children are forked, which then begin at once.
 HEAVY = (
@@ -55,19 +42,15 @@ HEAVY = (
     "rlvr_cli.training.run",
     "rlvr_cli.launch.command",
     "rlvr_cli.evaluation.run",
-    "rlvr_cli.evaluation.sampling",
 )
+FACTS = ("seed", "method", "task", "model", "learning_rate", "steps_total", "status")
 KILLED = -int(signal.SIGKILL)
 
 
 class Child:
-    """One command line of rlvr in a process of its own; what it says goes to a file.
+    """One command line of rlvr in a process of its own; what it says goes to a file."""
 
-    Args:
-        file_limit: the most bytes that a file of it may have.
-    """
-
-    def __init__(self, folder: Path, *arguments: str, file_limit: int | None = None) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.output = folder / "said.txt"
         self.pid = os.fork()
         if self.pid:
@@ -75,8 +58,6 @@ class Child:
         said = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
-        if file_limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
         code = 70
         try:
             code = rlvr(list(arguments))
@@ -105,9 +86,9 @@ class Child:
         return self.output.read_text(errors="replace")
 
 
-def begin(folder: Path, root: Path, **limits: int | None) -> Child:
-    """A new training of the run `run` in ``root``."""
-    return Child(folder, "train", *SETTINGS, f"run.dir={root}", "run.name=run", **limits)
+def begin(folder: Path, root: Path) -> Child:
+    """Start a training of the run `run` in ``root``."""
+    return Child(folder, "train", *SETTINGS, f"run.dir={root}", "run.name=run")
 
 
 def go_on(folder: Path, root: Path) -> Child:
@@ -166,14 +147,12 @@ def _alter(path: Path, rng: random.Random) -> None:
     path.write_bytes(bytes(data))
 
 
-def _victims(root: Path, run: Path, count: int, rng: random.Random) -> list[tuple[Path, str]]:
-    """Files and damages, those of records before those of checkpoints."""
-    files = sorted(path for path in run.rglob("*") if path.is_file() and not path.name.startswith("."))
-    files = [path.relative_to(root) for path in files]
-    records = [(path, damage) for path in files if "checkpoints" not in path.parts for damage in DAMAGES]
-    others = [(path, damage) for path in files if "checkpoints" in path.parts for damage in DAMAGES]
-    rng.shuffle(others)
-    return (records + others)[:count] if len(records) < count else rng.sample(records, count)
+def _victims(root: Path, folder: Path, count: int, rng: random.Random) -> list[tuple[Path, str]]:
+    """Return ``count`` files below ``folder`` with a damage each, those of records before those of checkpoints."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    found = [(path.relative_to(root), damage) for path in files for damage in DAMAGES]
+    rng.shuffle(found)
+    return sorted(found, key=lambda victim: "checkpoints" in victim[0].parts)[:count]
 
 
 def damages(folder: Path, count: int, expected: dict[str, bytes], rng: random.Random) -> Counter[str]:
@@ -213,10 +192,9 @@ def damages(folder: Path, count: int, expected: dict[str, bytes], rng: random.Ra
         else:
             same = code == 0 and ending(run) == expected
             how = "same bytes at the end" if same else "BAD: another end"
-            fields = ("seed", "method", "task", "model", "learning_rate", "steps_total", "status")
-            if same and damage == "altered" and path.name == "manifest.json":
-                was, now = RunDir(folder / "whole" / "run").read_manifest(), RunDir(run).read_manifest()
-                how = how if all(was.get(key) == now.get(key) for key in fields) else "BAD: a manifest with other facts"
+            was, now = (RunDir(top / "run").read_manifest() for top in (folder / "whole", root))
+            if same and any(was.get(key) != now.get(key) for key in FACTS):
+                how = "BAD: a manifest with other facts"
         kind = "checkpoint" if "checkpoints" in path.parts else "evaluation" if of_evaluation else "record"
         found[f"{kind} {damage}: {how}"] += 1
         if how.startswith("BAD"):
@@ -230,43 +208,22 @@ def disks(folder: Path, count: int, expected: dict[str, bytes], bytes_needed: in
     found: Counter[str] = Counter()
     disk = folder / "disk"
     disk.mkdir()
-    mounts = os.geteuid() == 0 and _mount(disk, 1 << 20)
-    if mounts:
-        _unmount(disk)
     for number in range(count):
         size = int(4096 * (bytes_needed / 4096) ** (number / max(1, count - 1)))
         root = disk / f"runs-{number}"
-        if mounts:
-            assert _mount(disk, size)
-            child = begin(folder, root)
-        else:
-            child = begin(folder, root, file_limit=size)
-        code = child.wait()
-        said = child.said()
-        where = "no run" if not (root / "run").exists() else "a run"
-        if mounts:
-            subprocess.run(["mount", "-o", "remount,size=1g", str(disk)], check=True)
-        again = go_on(folder, root)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=True)
+        child = begin(folder, root)
+        code, said = child.wait(), child.said()
+        where = "a run" if (root / "run").exists() else "no run"
+        subprocess.run(["mount", "-o", "remount,size=1g", str(disk)], check=True)
+        again = go_on(folder, root) if code else child
         second = again.wait() if code else 0
-        if code == 0:
-            again.wait()
         same = second == 0 and ending(root / "run") == expected
-        clear = code == 0 or ("No space left" in said or "File too large" in said)
+        clear = code == 0 or "No space left" in said
         how = "then the same bytes" if same and clear else f"BAD: {code} {said[-200:]} / {second} {again.said()[-200:]}"
         found[f"{'enough room' if code == 0 else f'full, exit code {code}, leaves {where}'}: {how}"] += 1
-        shutil.rmtree(root)
-        if mounts:
-            _unmount(disk)
+        subprocess.run(["umount", str(disk)], check=True)
     return found
-
-
-def _mount(disk: Path, size: int) -> bool:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _unmount(disk: Path) -> None:
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 def main() -> None:
@@ -276,16 +233,13 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--own", action="store_true", help="Rewards, rows and a method of the user's own.")
     arguments = parser.parse_args()
+    if arguments.disks and os.geteuid():
+        parser.error("small disks are mounted as root; give --disks 0")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for module in HEAVY:
         importlib.import_module(module)
     folder = Path(tempfile.mkdtemp(prefix="rlvr-safety-", dir=arguments.folder))
-    if arguments.own:
-        base = own_files(folder)
-        SETTINGS[:] = [text for text in SETTINGS if not text.startswith("task.")]
-        SETTINGS[:] += ["--config", str(base), "--method", str(folder / "power.py")]
     started = time.monotonic()
     child = begin(folder, folder / "whole")
     assert child.wait() == 0, child.said()

@@ -1,11 +1,10 @@
 """Tokens per second of the local sampler against `model.generate` as TRL calls it, interleaved in one run.
 
-    python -m benchmarks.sampler [--threads 1 2] [--repeats 5] [--counts]
+    python -m benchmarks.sampler [--threads 1 2] [--repeats 5]
 
-Cases: rollouts of the lab base (its own puzzles and its own ends of sequence; a random model of its shape where
-the base is not there), the same with no end before the limit, and a vocabulary of 32,000. A token counts when it
-is part of a completion; what is computed after a row's end does not. Times are wall time: on a machine that does
-other work, compare the ratios only, or what is counted (`--counts`, without any time).
+Cases: rollouts of the lab base (its own puzzles and ends of sequence), the same with no end before the limit, and a
+vocabulary of 32,000. A token counts when it is part of a completion; what is computed after a row's end does not. Times
+are wall time: on a machine that does other work, compare the ratios only.
 
 TRL 1.16 itself samples with this same call of `generate` (GRPOTrainer._generate_single_turn): it is no second peer.
 """
@@ -19,17 +18,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from benchmarks.sampler_work import Work, work_of_generate, work_of_the_sampler
 from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
-from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks.kk_puzzles import generate_puzzle
 
@@ -43,35 +39,18 @@ class Case:
     eos: tuple[int, ...]
 
 
-def random_model(vocabulary: int) -> Any:
-    """A random model of the lab base's shape."""
+def random_case(vocabulary: int) -> Case:
+    """Return 32 rows of a random model of the lab base's shape with another vocabulary, none of which ends early."""
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=vocabulary,
-            hidden_size=96,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            head_dim=24,
-            intermediate_size=256,
-            tie_word_embeddings=True,
-        )
-    ).eval()
-
-
-def random_prompts(vocabulary: int, count: int, group: int) -> list[list[int]]:
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 24}
+    sizes = {"vocab_size": vocabulary, "hidden_size": 96, "num_hidden_layers": 4, "intermediate_size": 256}
+    model = Qwen3ForCausalLM(Qwen3Config(**heads, **sizes, tie_word_embeddings=True)).eval()
     rng = random.Random(0)
-    prompts = [[rng.randrange(1, vocabulary) for _ in range(rng.randint(28, 36))] for _ in range(count)]
-    return [prompt for prompt in prompts for _ in range(group)]
+    prompts = [[rng.randrange(1, vocabulary) for _ in range(rng.randint(28, 36))] for _ in range(4)]
+    return Case(f"32 rows, vocabulary {vocabulary:,}", model, [prompt for prompt in prompts for _ in range(8)], 48, ())
 
 
 def lab_case() -> Case:
-    base = Path(PRESETS["lab"])
-    if not base.is_dir():
-        # Two of 100 tokens end a row: about 40 tokens on average, as in the lab.
-        name = "128 rollouts, random model of the lab's shape"
-        return Case(name, random_model(100), random_prompts(100, 16, 8), 110, (3, 4))
     model, tokenizer = load_model("lab")
     rng = random.Random(0)
     puzzles = [generate_puzzle(rng, people=2 + i % 3, compound=0.6, depth=1, split="train") for i in range(16)]
@@ -85,7 +64,7 @@ def cases() -> list[Case]:
     return [
         lab,
         Case("the same, no row ends early", lab.model, lab.prompts, lab.max_new_tokens, ()),
-        Case("32 rows, vocabulary 32,000", random_model(32_000), random_prompts(32_000, 4, 8), 48, ()),
+        random_case(32_000),
     ]
 
 
@@ -139,34 +118,12 @@ def compare(case: Case, repeats: int) -> tuple[list[float], list[float]]:
     return [pair[0] for pair in pairs[1:]], [pair[1] for pair in pairs[1:]]
 
 
-def count(case: Case) -> tuple[Work, Work]:
-    """What generate and the sampler compute for one rollout, each for its own draws."""
-    with work_of_generate(case.model) as theirs:
-        with_generate(case)
-    with work_of_the_sampler() as ours:
-        with_sampler(case, seed=0)
-    return theirs, ours
-
-
-def print_counts() -> None:
-    print(f"{'case':44}  {'':8}  prompt tokens    steps  rows decoded  head rows")
-    for case in cases():
-        torch.manual_seed(0)
-        for name, work in zip(("generate", "sampler"), count(case), strict=True):
-            counts = f"{work.prompt_tokens:13,}  {work.steps:7,}  {work.rows:12,}  {work.head_rows:9,}"
-            print(f"{case.name:44}  {name:8}  {counts}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sampler", description=__doc__.splitlines()[0])
     both = sorted({1, os.cpu_count() or 1})
     parser.add_argument("--threads", type=int, nargs="+", default=both, help="thread counts to measure")
     parser.add_argument("--repeats", type=int, default=5, help="measured pairs a case")
-    parser.add_argument("--counts", action="store_true", help="count the work, in place of the time it takes")
     options = parser.parse_args(arguments)
-    if options.counts:
-        print_counts()
-        return
     print(f"Tokens per second, median of {options.repeats}; ratio = median over pairs (lowest - highest)")
     print(f"load average at the start {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     print(f"{'case':44}  threads  generate   sampler  ratio")

@@ -1,6 +1,6 @@
 """Start-up: wall time of every `--help` and of a config error, as a ratio to `python -c "import typer, rich"`.
 
-    python -m benchmarks.startup [--repeats 15] [--peer] [--json]
+    python -m benchmarks.startup [--repeats 15] [--peer]
 
 The commands take turns, so that a busy machine slows all of them alike; medians are reported.
 """
@@ -8,7 +8,6 @@ The commands take turns, so that a busy machine slows all of them alike; medians
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -61,17 +60,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--peer", action="store_true", help="also time `trl grpo --help`")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     medians = measure(options.repeats, peer=options.peer)
     baseline = medians[BASELINE]
-    if options.json:
-        print(json.dumps({name: {"seconds": t, "ratio": t / baseline} for name, t in medians.items()}, indent=2))
-        return
     print(f"Start-up, median of {options.repeats} interleaved runs:")
-    others = sorted(
-        median for name, median in medians.items() if name.startswith("rlvr ") and name[5:].endswith(" --help")
-    )
+    others = sorted(t for name, t in medians.items() if name.startswith("rlvr ") and name[5:].endswith(" --help"))
     shown = {name: medians[name] for name in medians if name == "rlvr --help" or not name.startswith("rlvr ")}
     shown |= {"rlvr X --help, fastest": others[0], "rlvr X --help, slowest": others[-1]}
     shown["rlvr train -c bad.yaml"] = medians["rlvr train -c bad.yaml"]

@@ -64,20 +64,12 @@ class Definition:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+SEQUENCE = {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
 DEFINITIONS = {
     "GRPO": Definition("grpo", ("aggregation=sequence_mean",), {"loss_type": "grpo"}),
     "DAPO": Definition("dapo", (), {"loss_type": "dapo", "epsilon_high": 0.28}),
     "Dr. GRPO": Definition("dr-grpo", (), {"loss_type": "dr_grpo"}),
-    "GSPO": Definition(
-        "gspo",
-        (),
-        {
-            "loss_type": "grpo",
-            "importance_sampling_level": "sequence",
-            "epsilon": 3e-4,
-            "epsilon_high": 4e-4,
-        },
-    ),
+    "GSPO": Definition("gspo", (), {"loss_type": "grpo", **SEQUENCE}),
     "CISPO": Definition("cispo", ("policy_loss.eps_low=null",), {"loss_type": "cispo", "epsilon_high": 1.2}),
 }
 
@@ -292,9 +284,8 @@ def main() -> int:
                     left = max(errors(folder, of, situation, without=True)) if removable else difference
                     unnamed += left > ROUNDING and "KL ratio" not in names
                     shown = f"{left:10.1e}" if removable else f"{'':10}"
-                    print(
-                        f"{method:10}{title:27}{schedule:14}{difference:10.1e}{shown}  {', '.join(names)}", flush=True
-                    )
+                    row = f"{method:10}{title:27}{schedule:14}{difference:10.1e}{shown}  {', '.join(names)}"
+                    print(row, flush=True)
     print(f"{unnamed} differences above {ROUNDING:.0e} without a name")
     return int(unnamed > 0)
 

@@ -1,27 +1,21 @@
-"""Judging 4,096 mathematical responses, 1% of them hostile: the pool against math-verify in a loop.
+"""Judging mathematical responses, 1% of them hostile: the pool against math-verify in a loop.
 
-    python -m benchmarks.verifier [--rows 4096] [--hostile 0.01] [--workers 2] [--data-dir DIR]
+    python -m benchmarks.verifier [--rows 256] [--hostile 0.01] [--workers 2]
 
 The loop is `verify(parse(gold), parse(response))` with the limits that math-verify has by default (5 s to parse, 5 s
-to compare). Both judge the same responses in one run, by turns, the pool's start included. `plain` has distinct
-responses, `duplicates` draws them from a tenth as many. Benign pairs are generated; with --data-dir, half of them are
-answers of its math/*.jsonl files, respelled or taken from another row. Verdicts are compared on the benign rows, and
-each pair on which they differ is printed.
+to compare). Both judge the same generated responses in one run, by turns, the pool's start included. Verdicts are
+compared on the benign rows, and each pair on which they differ is printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import math_verify
 
@@ -79,30 +73,13 @@ def generated(rng: random.Random) -> tuple[str, str]:
     return rng.choice(pairs)
 
 
-def stored(data_dir: Path, rng: random.Random) -> list[tuple[str, str]]:
-    """Pairs from the gold answers of ``data_dir``/math."""
-    golds = []
-    for path in sorted((data_dir / "math").glob("*.jsonl*")):
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            golds += [json.loads(line)["answer"] for line in lines]
-    golds = [gold for gold in golds if gold.strip()]
-    rng.shuffle(golds)
-    others = golds[1:] + golds[:1]
-    respelled = [
-        re.sub(r"(?<!\\)\$", "", gold).replace(r"\frac", r"\dfrac").replace(",", ", ").replace("+", " + ")
-        for gold in golds
-    ]
-    return [(gold, rng.choice([same, same, other])) for gold, same, other in zip(golds, respelled, others, strict=True)]
-
-
-def rows(count: int, hostile: float, data_dir: Path | None, rng: random.Random) -> list[Row]:
-    """``count`` responses in random order, the given share of them hostile."""
+def rows(count: int, hostile: float, rng: random.Random) -> list[Row]:
+    """Return ``count`` responses in random order, the given share of them hostile."""
     bad = round(count * hostile)
-    pairs = stored(data_dir, rng)[: (count - bad) // 2] if data_dir is not None else []
-    seen = dict.fromkeys(pairs)
-    while len(seen) < count - bad:
-        seen[generated(rng)] = None
-    made = [Row(gold, rf"Working: 1+1=2. So the answer is $\boxed{{{answer}}}$.", False) for gold, answer in seen]
+    pairs: dict[tuple[str, str], None] = {}
+    while len(pairs) < count - bad:
+        pairs[generated(rng)] = None
+    made = [Row(gold, rf"Working: 1+1=2. So the answer is $\boxed{{{answer}}}$.", False) for gold, answer in pairs]
     made += [Row("7", rf"So \boxed{{{HOSTILE[index % len(HOSTILE)]}+{index}}}", True) for index in range(bad)]
     rng.shuffle(made)
     return made
@@ -110,23 +87,17 @@ def rows(count: int, hostile: float, data_dir: Path | None, rng: random.Random) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=4096)
+    parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--hostile", type=float, default=0.01)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--parts", nargs="+", choices=["plain", "duplicates"], default=["plain", "duplicates"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    for part in options.parts:
-        rng = random.Random(options.seed)
-        distinct = options.rows if part == "plain" else options.rows // 10
-        judged = rows(distinct, options.hostile, options.data_dir, rng)
-        judged += [rng.choice(judged) for _ in range(options.rows - distinct)]
-        outcomes, theirs, ours, loops = compared(judged, options.workers)
-        report(part, judged, outcomes, theirs)
-        print(f"  seconds: pool {ours.wall:.1f}, loop {loops.wall:.1f}, ratio {ours.wall / loops.wall:.3f}")
-        print(f"  processor seconds: pool {ours.cpu:.1f}, loop {loops.cpu:.1f}, ratio {ours.cpu / loops.cpu:.3f}")
-        print(f"  longest call of one pair's loop: {loops.longest:.1f} s", flush=True)
+    judged = rows(options.rows, options.hostile, random.Random(options.seed))
+    outcomes, theirs, ours, loops = compared(judged, options.workers)
+    report(judged, outcomes, theirs)
+    print(f"seconds: pool {ours.wall:.1f}, loop {loops.wall:.1f}, ratio {ours.wall / loops.wall:.3f}")
+    print(f"processor seconds: pool {ours.cpu:.1f}, loop {loops.cpu:.1f}, ratio {ours.cpu / loops.cpu:.3f}")
+    print(f"longest call of one pair's loop: {loops.longest:.1f} s", flush=True)
 
 
 @dataclass
@@ -168,24 +139,19 @@ def _measured(cost: Cost) -> Iterator[None]:
     cost.cpu += processor_seconds() - cpu
 
 
-def report(part: str, judged: list[Row], outcomes: list[Outcome], theirs: list[bool]) -> None:
-    """Print what is being compared, and the benign pairs on which the verdicts differ."""
+def report(judged: list[Row], outcomes: list[Outcome], theirs: list[bool]) -> None:
+    """Print what is compared, and the benign pairs on which the verdicts differ."""
     hostile = [index for index, row in enumerate(judged) if row.hostile]
-    print(f"{part}: {len(judged)} responses, {len(set(judged))} distinct, {len(hostile)} hostile")
-    print(f"  hostile taken for right: pool {sum(outcomes[index].equal is True for index in hostile)}, ", end="")
-    print(f"loop {sum(theirs[index] for index in hostile)}")
-    print(f"  reasons: {dict(Counter(outcome.reason for outcome in outcomes))}")
+    print(f"{len(judged)} responses, {len(hostile)} hostile")
+    paid = [sum(outcomes[index].equal is True for index in hostile), sum(theirs[index] for index in hostile)]
+    print(f"hostile taken for right: pool {paid[0]}, loop {paid[1]}")
+    print(f"reasons: {dict(Counter(outcome.reason for outcome in outcomes))}")
     benign = [index for index, row in enumerate(judged) if not row.hostile]
     differing = [index for index in benign if bool(outcomes[index].equal) != theirs[index]]
-    distinct = {judged[index]: index for index in differing}
-    print(f"  benign: {len(differing)} of {len(benign)} verdicts differ ({len(distinct)} distinct pairs)")
-    kinds = Counter(
-        f"here {outcomes[index].equal} ({outcomes[index].reason}), there {theirs[index]}" for index in differing
-    )
-    print(f"  differing: {dict(kinds)}")
-    for row, index in distinct.items():
-        told = f"here {outcomes[index].equal} ({outcomes[index].reason}), there {theirs[index]}"
-        print(f"    {told}: gold {row.gold!r}, response {row.response.partition('boxed{')[2][:-3]!r}")
+    print(f"benign: {len(differing)} of {len(benign)} verdicts differ")
+    for index in differing:
+        row, outcome = judged[index], outcomes[index]
+        print(f"  here {outcome.equal} ({outcome.reason}), there {theirs[index]}: {row.gold!r}, {row.response!r}")
 
 
 if __name__ == "__main__":

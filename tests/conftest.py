@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +25,9 @@ os.environ.pop("COLUMNS", None)
 # oneDNN does not read ATEN_CPU_CAPABILITY: on a CPU with AMX, torch's bf16 attention would ask it for what it left out.
 if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+# Commands in this process parse their words by one parser, which takes a tenth of a second to make.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 # A shell ignores Ctrl-C in what it starts in the background, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

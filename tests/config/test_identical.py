@@ -191,23 +191,6 @@ def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> Non
     assert "pass without tokens" in groups[0].sentence()
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "differ"),
-    [("low_first", "high_first", True), ("low_first", "low_first", False), ("high_only", "low_first", True)],
-)
-def test_empty_passes_in_another_place_are_told(first: str, second: str, differ: bool) -> None:
-    """The empty pass moves the policy by momentum, before the full one or after it."""
-    methods = {
-        f"{number} {order}": load_config(
-            method="grpo+lopti", overrides=[f"method.passes={{order: {order}, eta: 0}}"]
-        ).method
-        for number, order in enumerate((first, second))
-    }
-    (group,) = same_gradients(methods, updates=4)
-    assert (group.when, group.empty_pass) == ("always", differ)
-    assert ("pass without tokens" in group.sentence()) == differ
-
-
 @pytest.mark.parametrize(("name", "when"), [("grpo+low-only", "one_step"), ("grpo+lopti", "first_step")])
 def test_with_eta_1_a_sure_token_is_left_out_which_matters_once_the_policy_moved(name: str, when: str) -> None:
     methods = configs("grpo") | {"eta 1": load_config(method=name, overrides=["method.passes.eta=1"]).method}

@@ -59,11 +59,6 @@ def test_another_model_drops_what_was_said_of_the_first(tmp_path: Path) -> None:
     assert other.origin("model", "revision") == "default"
 
 
-@pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.0e-6", ".000001", "0.000001"])
-def test_a_small_number_is_a_number_however_it_is_written(text: str) -> None:
-    assert load_config(overrides=[f"optimizer.lr={text}"]).optimizer.lr == 1e-6
-
-
 def test_text_survives_the_way_to_disk(tmp_path: Path) -> None:
     for text in [
         "yes",

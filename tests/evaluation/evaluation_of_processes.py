@@ -1,4 +1,4 @@
-"""Run by test_together in each of several processes: evaluate a model together, into the given folders."""
+"""Run by test_together: evaluate a model together in two processes, of one that has imported all."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from tests.evaluation.test_together import PROBLEMS, SETTINGS
 
+child = os.fork()
+os.environ["RANK"] = os.environ["LOCAL_RANK"] = "0" if child else "1"
 PartialState(cpu=True)
 world = world_of_group()
 model, tokenizer = load_model(sys.argv[1])
@@ -28,4 +30,4 @@ for folder in sys.argv[2:]:
         sampler.fill(None, task, problems, SETTINGS)
 assert world.processes == 2 and world.gather([world.rank]) == [0, 1]
 # A gloo thread that is still alive when Python tears down aborts the process.
-os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)

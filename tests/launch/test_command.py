@@ -35,25 +35,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    # processes, updates, micro-batch -> step batch, micro-batch, micro-batches
-    ("sizes", "expected"),
-    [
-        ((2, 1, None), (32, 16, 1)),
-        ((8, 4, None), (8, 1, 1)),
-        ((2, 4, 2), (8, 2, 2)),
-    ],
-)
-def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int]) -> None:
-    processes, updates, micro_batch = sizes
-    overrides = [f"launch.processes={processes}", f"update.mini_batches={updates}"]
-    if micro_batch is not None:
-        overrides.append(f"update.micro_batch={micro_batch}")
-    batch = load_config(overrides=[*SIZES, *overrides]).batch
-    assert (batch.step_batch, batch.micro_batch, batch.micro_batches) == expected
-    assert batch.step_batch == batch.micro_batch * batch.micro_batches * batch.processes
-
-
-@pytest.mark.parametrize(
     ("overrides", "said"),
     [
         (["launch.processes=3"], ["cannot share the 32 completions", "processes 2 or 4", "prompts 6 or 9"]),

@@ -68,14 +68,6 @@ def test_conflict_masks_are_those_of_the_definition(seed: int) -> None:
     assert seen > 0
 
 
-def test_the_partner_may_change_along_a_run() -> None:
-    ids = torch.tensor([[1, 2, 3], [1, 9, 9], [8, 2, 9]])
-    rollout = Rollout(torch.tensor([1.0, 0.0, 0.0]), 3, ids, torch.ones(3, 3))
-    forward, backward = ConflictMask(ends="both").masks(rollout, torch.tensor([[1.0], [-1.0], [-1.0]]))
-    assert forward.tolist() == [[True, True, False], [True, False, False], [False, False, False]]
-    assert not backward.any()
-
-
 @pytest.mark.parametrize("rows", ["all", "negative"])
 @pytest.mark.parametrize("when", ["initially_below", "always"])
 @pytest.mark.parametrize("initial", [0.1, 0.9])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from contextlib import nullcontext
@@ -185,27 +184,6 @@ def test_an_adapter_from_before_experts_were_joined_is_read(tmp_path: Path, name
     save_file(weights, tmp_path / "expected" / "model.safetensors", metadata={"format": "pt"})
     expected = load_model(str(tmp_path / "expected"))[0].state_dict()
     torch.testing.assert_close(load_model(str(folder))[0].state_dict(), dict(expected), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="needs bitsandbytes")
-def test_4_bits_become_a_plain_model(tmp_path: Path) -> None:
-    base = save_base(tmp_path / "base")
-    model, _ = load_model(str(base), in_4_bits=True)
-    described = AdapterBase(str(base), kind="qlora", dtype="float32", fingerprint=fingerprint(model))
-    adapted = train_a_little(model)
-    folder = tmp_path / "adapter"
-    folder.mkdir()
-    AdapterFolder(adapted, described).save_pretrained(folder, trained_tensors(adapted))
-    save_tokenizer(folder)
-    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
-    with torch.no_grad(), merged(adapted) as plain:
-        assert not any(type(layer).__name__ == "Linear4bit" for layer in plain.modules())
-        torch.testing.assert_close(plain(IDS).logits, adapted(IDS).logits, rtol=1e-3, atol=1e-3)
-        read, _ = load_model(str(folder))
-        assert weights_hash(read) == weights_hash(plain)
-    assert any(type(layer).__name__ == "Linear4bit" for layer in adapted.modules())
-    read.save_pretrained(tmp_path / "plain")
-    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path / "plain")(IDS).logits, read(IDS).logits)
 
 
 def test_the_adapter_stays_with_another_model(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,27 +90,6 @@ def test_a_training_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatc
     join(config, ALONE)
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert asked and all(device.type == "cuda" for device in asked)
-
-
-def test_an_evaluation_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlvr_cli.evaluation import loading
-    from rlvr_cli.evaluation.targets import EvaluatedModel
-
-    class Loading(Exception):
-        pass
-
-    def load(*arguments: Any, **options: Any) -> Any:
-        raise Loading
-
-    asked: list[torch.device] = []
-    subject = EvaluatedModel("lab", "lab", "lab", Path("lab"), None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(gpu_module, "has_bfloat16", lambda: True)
-    monkeypatch.setattr(gpu_module, "attention_problem", lambda device, dtype, **options: asked.append(device))
-    monkeypatch.setattr("rlvr_cli.models.load.load_model", load)
-    with pytest.raises(Loading):
-        loading.load_subject(subject, load_config(overrides=["run.threads=1"]), "local", print)
-    assert asked and not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_a_model_on_a_gpu_has_no_cudnn_attention(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.statistics import any_rejected, rejections
-from benchmarks.statistics_data import KINDS, simulated
+from benchmarks.statistics import KINDS, any_rejected, rejections, simulated
 from rlvr_cli.stats.clustered import crossed_difference
 from rlvr_cli.stats.permutation import holm, permutation_test
 

@@ -21,11 +21,9 @@ LIMITS = ("task.reward_timeout=1.5", "task.reward_memory=512")
 AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
-    "def _help(): pass\ndef g(completions): pass": r"bad.py: has no f.*It has g\.",
     "def f(completions, gold): return [0.0]": r"f needs gold; available are .*answer.*task.columns=.*default",
     "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) has nan",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
-    "def f(completions, **k): return ['1.0' for _ in completions]": r"returned '1.0' \(str\) for a completion",
     "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 .*from -1e\+30 to",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
     "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was ended.*reward_timeout",
@@ -35,7 +33,6 @@ AT_ONCE = {
 # What only looks wrong -> the reward of a completion.
 FINE = {
     "f = lambda completions, **k: [0.5 for _ in completions]": 0.5,
-    "import numpy\ndef f(completions, **k): return numpy.full(len(completions), 0.5, 'f4')": 0.5,
     "import os\ndef f(completions, **k):\n    os.close(1); os.close(2)\n    return [1.0 for _ in completions]": 1.0,
     "def f(completions, answer, **k):\n    completions.clear(); n = len(answer); answer.clear(); return [1.0] * n": 1.0,
     "import os\ndef f(completions, **k):\n    os.fork()\n    return [1.0 for _ in completions]": 1.0,

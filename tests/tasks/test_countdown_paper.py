@@ -6,38 +6,12 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.tasks.countdown import Countdown, problem_from
-from rlvr_cli.tasks.countdown_rules import judge_paper
 from tests.tasks import countdown_oracles as oracles
 
 PAPER = Countdown(style="tiny_zero")
 ZERO_ONE = Countdown(reward="zero_one", style="tiny_zero")
 PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 RIGHT = "3 * (8 - 5 + 2)"
-
-
-def agrees(cases: int, seed: int) -> Counter:
-    rng = random.Random(seed)
-    signs = [*"0123456789+-*/(). -", "**", "//", "00", "\r", "\f", "\v", "\u00a0", "\u0663", "=", "_", "1.", ".5"]
-    outcomes: Counter = Counter()
-    for _ in range(cases):
-        nums = [rng.choice((rng.randint(0, 5), rng.randint(1, 20))) for _ in range(rng.choice((2, 3, 4)))]
-        operators = ["+", "-", "*", "/", "**", "//", "*-", "+-", "--", "-+"]
-        text = oracles.expression(rng, rng.sample(nums, len(nums)), operators)
-        target = rng.choice((0, 1, 2, 4, rng.randint(0, 30)))
-        if rng.random() < 0.5:
-            text = oracles.damaged(rng, text, signs)
-        text = text.strip()
-        outcome = judge_paper(text, nums, target).outcome
-        simple = "correct" if outcome == "correct" else "wrong"
-        assert simple == oracles.paper_outcome(text, nums, target), (text, nums, target, outcome)
-        outcomes[outcome] += 1
-    return outcomes
-
-
-def test_python_agrees_on_generated_expressions() -> None:
-    outcomes = agrees(3_000, seed=0)
-    assert outcomes["correct"] > 50
-    assert outcomes["wrong"] > 500
 
 
 PIECES = [*"+-*/(). =_e5", "//", "\r", "\n", "\u00a0", "\u0663", "<answer>", "</answer>", "</think>", "<think>"]
@@ -106,11 +80,8 @@ def test_the_public_reward() -> None:
     [
         ([1, 5, 10], 15, "1.5 * 10"),
         ([4, 2], 16, "4 ** 2"),
-        ([31, 2], 15, "31 // 2"),
-        ([5, 20], 15, "-5 + 20"),
         ([5, 10], 15, "5 - -10"),
         ([7, 1, 2, 4], 49, "((-7) ** (1 / 2)) ** 4"),
-        ([10**9, 10**9 - 1, 15], 15, "15 * (1000000000 / 999999999)"),
     ],
 )
 def test_what_python_takes_and_the_task_did_not_mean_is_rewarded_as_in_the_public_code(

@@ -18,7 +18,6 @@ from rlvr_cli.tasks import countdown
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.data import PUBLIC
 from rlvr_cli.tasks.fetch import fetch, manifest
-from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import set_to_fetch
 from tests.tasks.rows import write
@@ -234,20 +233,6 @@ def test_a_set_of_the_hub_has_each_of_its_problems_once_and_fetched_it_is_the_sa
     assert not list(Path(PUBLIC).glob(".*"))
 
 
-def test_a_local_copy_of_dapo_math_17k_collapses_too_and_other_files_do_not(tmp_path: Path) -> None:
-    for name in ("dapo_math_17k", "dsr_uniform"):
-        write(tmp_path / "train" / f"{name}.jsonl", [dapo(number) for _ in range(3) for number in range(40)])
-    found = {
-        name: [
-            one
-            for split in ("train", "dev")
-            for one in MathTask(data=name, data_dir=str(tmp_path)).problems(split, 999, 0)
-        ]
-        for name in ("dapo_math_17k", "dsr_uniform")
-    }
-    assert {name: len(rows) for name, rows in found.items()} == {"dapo_math_17k": 40, "dsr_uniform": 120}
-
-
 def test_countdown_divides_its_one_split_as_tiny_zero_does(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"target": number + 5, "nums": [number, 2, 3]} for number in range(60)]
     # The first test puzzle is the first one to train on, with its numbers in another order.
@@ -315,12 +300,3 @@ def test_a_fetch_that_fails_leaves_nothing(hub: Path, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match="No space left on device"):
         fetch(set_to_fetch("gsm8k"), Path(PUBLIC))
     assert not [path for path in Path(PUBLIC).rglob("*") if path.is_file()]
-
-
-def test_without_a_connection_the_way_is_said(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("rlvr_cli.models.source.connection_problem", lambda: "no connection to https://huggingface.co")
-    assert rlvr(["tasks", "fetch", "gsm8k"]) == 2
-    assert "no connection" in (err := capsys.readouterr().err) and "copy data/public" in err
-    assert not Path(PUBLIC).exists()

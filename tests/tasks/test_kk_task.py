@@ -43,11 +43,6 @@ def test_held_out_problems_are_distinct_prompts_and_share_no_structure_with_trai
     )
 
 
-def test_shares_of_people_are_kept_in_training_sets() -> None:
-    counts = Counter(problem.subgroup for problem in task().problems("train", 300, 0))
-    assert counts == {"2 people": 90, "3 people": 120, "4 people": 90}
-
-
 def test_where_two_people_have_too_few_held_out_problems_the_others_fill_the_set(held_out: list[Problem]) -> None:
     counts = Counter(problem.subgroup for problem in held_out)
     assert len(held_out) == 420 and 40 <= counts["2 people"] < 126

@@ -32,14 +32,12 @@ def data(name):
     return str(folder / name)
 
 
-def verified(task, problems, responses):
+def refused(task, problems, responses):
+    """The problems whose responses are not right."""
     verdicts = task.judge_many(problems, responses, [False] * len(problems))
-    for problem, verdict in zip(problems, verdicts, strict=True):
-        if not verdict.correct:
-            print(f"{problem.id} {problem.data['answer'][:60]!r} {verdict.reason}")
-    share = sum(verdict.correct for verdict in verdicts) / len(verdicts)
-    print(f"{task.name} {task.settings['data']} {task.rule}: {share:.4f} of {len(verdicts)} verified")
-    return share
+    return {
+        problem.id: verdict.reason for problem, verdict in zip(problems, verdicts, strict=True) if not verdict.correct
+    }
 
 
 @pytest.mark.filterwarnings("ignore:.*rows with an empty answer")
@@ -48,38 +46,25 @@ def test_gold_answers_of_mathematics_verify(name, rows):
     task = MathTask(data=data(name))
     problems = task.problems("all", 10_000, 0)
     assert len(problems) == rows
-    responses = [f"Thus the answer is \\boxed{{{problem.data['answer']}}}." for problem in problems]
-    assert verified(task, problems, responses) == 1.0
-    tagged = MathTask(data=data(name), reward="gtpo")
-    responses = [f"<reasoning></reasoning><answer>{problem.data['answer']}</answer>" for problem in problems]
-    assert verified(tagged, problems, responses) == 1.0
+    some = problems[:: 1 + len(problems) // 300]
+    assert refused(task, some, [f"Thus the answer is \\boxed{{{one.data['answer']}}}." for one in some]) == {}
 
 
-@pytest.mark.parametrize("name", ["math/math500.jsonl", "math/minerva.jsonl"])
-def test_reference_solutions_verify(name):
-    task = MathTask(data=data(name))
-    problems = task.problems("all", 10_000, 0)
-    assert verified(task, problems, [problem.data["solution"] for problem in problems]) == 1.0
-
-
-def test_gold_answers_in_another_spelling_are_parsed_and_verify():
-    """Measured: 485 of 500; the others are words, equations and numbers with a thousands comma after `y =`."""
-    task = MathTask(data=data("math/math500.jsonl"))
-    problems = task.problems("all", 120, 0)
-    assert verified(task, problems, [f"\\boxed{{y={problem.data['answer']}}}" for problem in problems]) >= 0.95
+def test_reference_solutions_and_answers_in_tags_verify():
+    problems = MathTask(data=data("math/math500.jsonl")).problems("all", 10_000, 0)
+    assert refused(MathTask(), problems, [problem.data["solution"] for problem in problems]) == {}
+    tagged = [f"<reasoning></reasoning><answer>{problem.data['answer']}</answer>" for problem in problems]
+    assert refused(MathTask(reward="gtpo"), problems, tagged) == {}
 
 
 @pytest.mark.parametrize("rule", ["paper", "strict"])
-@pytest.mark.parametrize(
-    ("name", "rows"), [("gsm8k/test.jsonl", 1319), pytest.param("gsm8k/train.jsonl.gz", 7473, marks=pytest.mark.slow)]
-)
-def test_gold_answers_and_worked_solutions_of_gsm8k_verify(name, rows, rule):
-    for reward in ("zero_one", "gtpo"):
-        task = GSM8K(data=data(name), rule=rule, reward=reward)
+def test_gold_answers_and_worked_solutions_of_gsm8k_verify(rule):
+    for reward, spelled in (
+        ("zero_one", "\\boxed{{${}.00}}"),
+        ("gtpo", "<reasoning></reasoning><answer>${}.00</answer>"),
+    ):
+        task = GSM8K(data=data("gsm8k/test.jsonl"), rule=rule, reward=reward)
         problems = task.problems("all", 10_000, 0)
-        assert len(problems) == rows
-        assert verified(task, problems, [next(task.solutions(problem)) for problem in problems]) == 1.0
-        spelled = "\\boxed{{${}.00}}" if reward == "zero_one" else "<reasoning></reasoning><answer>${}.00</answer>"
-        golds = [spelled.format(problem.data["answer"]) for problem in problems]
-        whole = ["." not in problem.data["answer"] for problem in problems]
-        assert all(whole) and verified(task, problems, golds) == 1.0
+        assert len(problems) == 1319
+        assert refused(task, problems, [next(task.solutions(problem)) for problem in problems]) == {}
+        assert refused(task, problems, [spelled.format(problem.data["answer"]) for problem in problems]) == {}

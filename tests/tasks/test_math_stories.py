@@ -1,6 +1,5 @@
 """Word problems: exact answers by a second reading of the English, the lab's compact form, noise, rows."""
 
-import random
 import re
 from collections import Counter
 
@@ -13,8 +12,6 @@ from rlvr_cli.tasks.math_stories import (
     MAX_STEPS,
     Step,
     Story,
-    compact_prompt,
-    compact_trace,
     from_row,
     to_row,
 )
@@ -77,15 +74,6 @@ def test_worked_solutions_are_right(style, rule):
     verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in shifted], [False] * 60)
     same = [one.data["answer"] == other.data["answer"] for one, other in zip(problems, shifted, strict=True)]
     assert [verdict.correct for verdict in verdicts] == same, "the solution of another problem"
-
-
-def test_a_prompt_and_a_trace_read_as_documented():
-    assert compact_prompt(EXAMPLE) == (
-        "Ada has 14 . Ben has half of Ada . Cleo ? Ben and Ada . Dan has 6 fewer than Cleo . <think>"
-    )
-    assert compact_trace(EXAMPLE, random.Random(0)) == (
-        r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
-    )
 
 
 def test_a_story_that_cannot_be_is_refused_with_its_place():

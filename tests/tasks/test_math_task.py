@@ -39,6 +39,8 @@ def test_zero_one_and_plus_minus() -> None:
         (r"\boxed{4", (0, "no_answer"), (-1, "bad_format")),
         (r"\boxed{\frac{8}{2}}", (1, "correct"), (1, "correct")),
         (r"\boxed{5=4}", (0, "wrong"), (-1, "wrong")),
+        (r"\boxed{x=5=4}", (0, "wrong"), (-1, "wrong")),
+        (r"\boxed{9-5=4}", (1, "correct"), (1, "correct")),
         (r"I tried \boxed{5}.</think>It is \boxed{4}.", (1, "correct"), (1, "correct")),
         (r"I tried \boxed{4}.</think>It is 4.", (0, "no_answer"), (-1, "bad_format")),
     ]:
@@ -63,22 +65,6 @@ def test_gtpo() -> None:
     ]:
         assert outcome(response, reward="gtpo", rule="paper") == paper, (response, paper, strict)
         assert outcome(response, reward="gtpo", rule="strict") == strict, (response, paper, strict)
-
-
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        (r"\boxed{5} no, \boxed{4}", "correct"),
-        (r"\boxed{x=4}", "correct"),
-        (r"\boxed{9-5=4}", "correct"),
-        (r"\boxed{5=4}", "wrong"),
-        (r"\boxed{x=5=4}", "wrong"),
-        (r"<think>\boxed{4}</think>four", "no_answer"),
-        (r"<think>\boxed{5}</think>\boxed{4}", "correct"),
-    ],
-)
-def test_strict_rule_reads_the_last_box_and_every_side_of_an_equation(response, reason):
-    assert outcome(response, rule="strict")[1] == reason
 
 
 def test_strict_is_the_default_and_paper_pays_nothing_for_what_it_cannot_decide(monkeypatch):

@@ -211,18 +211,6 @@ def test_splits_are_held_out_by_the_prompt_alone(folder: Path) -> None:
     assert {one.question for one in other.problems("test", 99, 0)} == before
 
 
-def test_train_rows_alone_are_divided_too(folder: Path) -> None:
-    expected = {split: {one.question for one in own().problems(split, 99, 0)} for split in ("train", "dev", "test")}
-    for name in ("rows-train.jsonl", "some/train.jsonl"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text((folder / "rows.jsonl").read_text())
-    for data in ("rows-train.jsonl", "some"):
-        found = own(f"task.data={data}")
-        assert {split: {one.question for one in found.problems(split, 99, 0)} for split in expected} == expected
-    (folder / "some" / "test.jsonl").write_text((folder / "rows.jsonl").read_text())
-    assert len(own("task.data=some").problems("test", 99, 0)) == 40
-
-
 def test_a_system_turn_of_the_rows_stands_before_the_question_where_a_template_has_none(folder: Path) -> None:
     """As `task.system_prompt` does, and behind it."""
     turns = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
@@ -266,19 +254,6 @@ def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.C
         own("task.data=rows.parquet", "task.reward=wants.py:wants").problems("train", 9, 0)
     with pytest.raises(UserError, match=r"column score is not a JSON value .*Write a number or null"):
         own().problem_from({"question": "1?", "score": float("nan")}, "here")
-
-
-def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-
-    table = datasets.Dataset.from_list(rows(60))
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, **options: table)
-    monkeypatch.setattr(datasets, "get_dataset_split_names", lambda *name, **options: ["train", "validation"])
-    task = own("task.data=somebody/train-only")
-    train, dev, test = (len(task.problems(split, 99, 0)) for split in ("train", "dev", "test"))
-    assert train + test == 60 and dev == 60 and test > 0
-    with pytest.raises(UserError, match="has no test: exam; it has train, validation"):
-        own("task.data=somebody/train-only", "task.splits={test: exam}").problems("test", 1, 0)
 
 
 def test_keys_that_cannot_stand_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

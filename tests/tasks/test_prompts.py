@@ -12,7 +12,6 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import kk_compact
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk import KnightsAndKnaves, logic_rl_prompt
 from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
@@ -66,16 +65,6 @@ def test_the_prompts_of_mathematics_ask_for_a_box_or_for_tags() -> None:
     tags = MathTask(reward="gtpo").prompt(problem, Chat())
     assert tags.startswith("<|im_start|>system\nYou are a helpful assistant for solving math problems.")
     assert "`</answer>`.<|im_end|>\n<|im_start|>user\n2 + 2?<|im_end|>" in tags
-
-
-def test_the_prompts_of_hitab_hold_the_table_and_the_question() -> None:
-    problem = problem_of(HiTab())
-    tagged, boxed = (HiTab(style=style).prompt(problem, Base()) for style in ("answer_tag", "boxed"))
-    assert tagged.startswith("<s>User: ") and tagged.endswith("\nAssistant:")
-    assert problem.data["table"] in tagged and problem.question in tagged
-    assert "<answer>" in tagged and "<answer>" not in boxed and "\\boxed{}" in boxed
-    assert HiTab().prompt(problem, Chat()).startswith("<|im_start|>user\nAnswer a question about a table.")
-    assert "## Table" not in HiTab().prompt(HiTab().problem_from({"question": "q?", "answer": [1]}, "x"), Base())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.tasks import reasoning_gym as task
 from rlvr_cli.tasks.problem import Problem, Verdict
-from rlvr_cli.tasks.reasoning_gym import REFUSED, SAFE_ANSWERS, ReasoningGym
+from rlvr_cli.tasks.reasoning_gym import REFUSED, ReasoningGym
 from rlvr_cli.workers.pool import Pool, Target
 
 needs_it = pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
@@ -123,18 +122,11 @@ def test_what_a_model_wrote_is_not_evaluated(tmp_path: Path) -> None:
     call = f"open({str(path)!r}, 'w')"
     found = scored(matrix, problem, problem.data["answer"], str(rows), f"[{call} and {rows[0]}, {rows[1]}]", "[" * 500)
     assert [one.reward for one in found] == [1.0, 0.1, 0.0, 0.0]
-    numbers = made("countdown", deadline=0.5)
+    numbers = made("countdown")
     (problem,) = numbers.problems("train", 1, 0)
-    found = scored(numbers, problem, problem.data["answer"], "1 + 1", call, "().__class__", "lambda: 1", "9**9**9**9")
-    assert [one.reward for one in found] == [1.0, 0.05, 0.01, 0.01, 0.01, 0.0]
-    assert found[-1].reason == "timeout" and not path.exists()
-
-
-def test_a_formula_is_told_from_code() -> None:
-    for text in ("1 + 2*x", "(83 - 9)**2/4", "x^2 + exp(2*x)/3 - C", "asinh(x) + sqrt(2)*pi", "1.5e3"):
-        assert re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII), text
-    for text in ("eval(1)", "x.a", "1 .real", "'a'", "[1]", "__import__(1)", "x\u00b2", "_", "a;b", "f{1}"):
-        assert not re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII), text
+    found = scored(numbers, problem, problem.data["answer"], "1 + 1", call, "().__class__", "lambda: 1")
+    assert [one.reward for one in found] == [1.0, 0.05, 0.01, 0.01, 0.01]
+    assert not path.exists()
 
 
 def test_a_name_with_weights_stands_for_keys() -> None:

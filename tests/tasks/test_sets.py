@@ -6,7 +6,6 @@ from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.math import MathTask
@@ -31,14 +30,6 @@ def folder(tmp_path):
     write(tmp_path / "gsm8k" / "train.jsonl", map(row, range(100)))
     write(tmp_path / "gsm8k" / "test.jsonl", map(row, range(100, 120)))
     return tmp_path
-
-
-def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
-    """Numina-Hard is chosen from the training rows of Numina-Math: its own dev share of them is empty."""
-    write(folder / "train" / "numina_math.jsonl", [{**row(n), "solution": f"\\boxed{{{n + 1}}}"} for n in range(200)])
-    chosen = sorted(ids(MathTask(data="numina_math", data_dir=str(folder)), "train"))[:60]
-    write(folder / "train" / "numina_hard.jsonl", [row(int(id_.removeprefix("row-"))) for id_ in chosen])
-    assert ids(MathTask(data="numina_hard", data_dir=str(folder)), "train") == set(chosen)
 
 
 def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a_name_of_their_own(monkeypatch):
@@ -113,19 +104,3 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     with pytest.raises(UserError, match=message):
         check_training(load_config(overrides=overrides))
-
-
-def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_files_are_called(tmp_path):
-    for number, (split, name) in enumerate(
-        [("train", "algebra"), ("train", "geometry"), ("test", "algebra"), ("test", "geometry")]
-    ):
-        write(tmp_path / "math" / split / f"{name}.jsonl", map(row, range(200 * number, 200 * number + 200)))
-    config = MathTask(data="math", data_dir=str(tmp_path))
-    assert ids(config, "test") == {f"row-{number}" for number in range(400, 800)}
-    train, dev = ids(config, "train"), ids(config, "dev")
-    assert train | dev == {f"row-{number}" for number in range(400)} and not train & dev and 25 < len(dev) < 85
-    assert len(ids(config, "all")) == 800
-    counted = {one["name"]: one["rows"] for one in data_set_rows(tmp_path)}
-    assert counted["math"] == {"train": 400, "test": 400}
-    # The folder by its path is the place of no one split: its files are divided, as ever.
-    assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85

@@ -213,25 +213,20 @@ BROKEN_FILES = {
     ("problems", f"data: int = 1\n{PROBLEMS}: pass"): r":8: Sums: data is reserved",
     ("problems", f"size: int = 'x'\n{PROBLEMS}: pass"): r":8: Sums: size: must be a whole number; got",
     ("problems", f"size: int\n{PROBLEMS}: pass"): r":8: Sums: size has no default",
-    ("problems", f"size: Sise = 1\n{PROBLEMS}: pass"): r"NameError: name 'Sise' is not defined",
     ("problems", "async def problems(self, split, count, seed): pass"): r"problems is async; only judge may be",
     ("prompt", "reward_range = (1, 0)\ndef prompt(self, problem): pass"): r":8: Sums: reward_range is \(1, 0\)",
 }
 JUDGE = "def judge(self, problem, response): "
 BROKEN_CALLS = {
     ("problems", f"{PROBLEMS}: return None"): r":13: problems returned None .*wanted: dicts",
-    ("problems", f"{PROBLEMS}: return []"): r"problems gave 0 different train problems, and 2 are",
     ("problems", f"{PROBLEMS}:\n    while True: yield {{'question': split}}"): r"gave 1 different train.*came twice",
     ("problems", f"{PROBLEMS}:\n    import time\n    time.sleep(600)"): r"problems took more than 5 s",
     ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"'when': \{1\}.*JSON values",
-    ("problems", f"{PROBLEMS}: raise KeyError('x')"): r":13: problems raised KeyError",
     ("problems", f"{PROBLEMS}: return bytearray(10**10)"): r"problems raised MemoryError.*task.reward_memory=512 MiB",
     ("prompt", "def prompt(self, problem): return [{'role': 'assistant', 'content': 'x'}]"): r"the last is the user",
-    ("judge", f"{JUDGE}return {{'score': 1}}"): r"wanted: a dict with reward",
     ("judge", f"{JUDGE}return {{'reward': 1, 'parts': {{'a': 2}}}}"): r"the sum of its parts, 2",
     ("judge", f"{JUDGE}return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", f"{JUDGE}\n    import time\n    time.sleep(600)"): r"judge took more than 1 s and was ended",
-    ("judge", f"{JUDGE}import os; os._exit(3)"): r"judge: it ended its process with exit co",
 }
 
 

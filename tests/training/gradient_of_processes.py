@@ -1,4 +1,4 @@
-"""Run by test_gradient in each of several processes: train on scripted rollouts, keep rank 0's gradients."""
+"""Run by test_gradient: train on scripted rollouts in two processes, forked here; keep rank 0's gradients."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class InBuckets(GradientTrainer):
 
 
 harness.GradientTrainer = InBuckets  # type: ignore[misc]
+child = os.fork()
+os.environ["RANK"] = os.environ["LOCAL_RANK"] = "0" if child else "1"
 folder, *names = sys.argv[1:]
 for name in names:
     trainer = train(
@@ -36,4 +38,4 @@ for name in names:
         torch.save(trainer.gradients, Path(folder) / f"{name}.pt")
 trainer.accelerator.end_training()
 # A gloo thread that is still alive when Python tears down aborts the process.
-os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)

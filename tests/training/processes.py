@@ -19,31 +19,17 @@ from rlvr_cli.training.recorder import Recorder
 
 
 def run_as_two(script: Path, *arguments: str) -> None:
-    """Run ``script`` in two gloo processes, started as torchrun starts them; both must succeed."""
+    """Run ``script``, which makes two gloo processes of itself, in the environment that torchrun would give them."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    world = {
-        "WORLD_SIZE": "2",
-        "ACCELERATE_USE_CPU": "true",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": ".",
-    }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            cwd=script.parents[2],
-            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        output, _ = process.communicate(timeout=280)
-        assert process.returncode == 0, output.decode()
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    environment = {**os.environ, **world, "OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
+    command = [sys.executable, str(script), *arguments]
+    done = subprocess.run(
+        command, cwd=script.parents[2], env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def gone(pid: int) -> bool:

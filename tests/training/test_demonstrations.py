@@ -107,30 +107,6 @@ class Refuses(KnightsAndKnaves):
         ]
 
 
-class SolvesSome(KnightsAndKnaves):
-    """Has no solution of a problem of ``unsolved``."""
-
-    unsolved: ClassVar[frozenset[str]] = frozenset()
-
-    def solutions(self, problem: Problem) -> Any:
-        return None if problem.id in self.unsolved else super().solutions(problem)
-
-
-def test_problems_without_a_solution_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(tmp_path, "run", method__demonstrations=20)
-    model, tokenizer = load_model("lab", dtype="float32")
-    task = SolvesSome(**{**dict(config.task), "style": "compact"})
-    ids = [problem.id for problem in task.problems("train", 20, config.run.seed)]
-    every = load_demonstrations(config, task, model, tokenizer).demonstrations
-    monkeypatch.setattr(SolvesSome, "unsolved", frozenset({ids[0], ids[7]}))
-    made = load_demonstrations(config, task, model, tokenizer)
-    assert made.demonstrations == (*every[1:7], *every[8:])
-    assert made.source == "the task's worked solutions; 2 problems without a solution left out"
-    monkeypatch.setattr(SolvesSome, "unsolved", frozenset(ids))
-    with pytest.raises(UserError, match="task kk has no worked solutions to imitate"):
-        load_demonstrations(config, task, model, tokenizer)
-
-
 def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,19 +66,6 @@ def test_an_extended_run_is_the_run_that_had_as_many_rollouts_from_the_start(sho
     assert len(metrics(short)) == 16
 
 
-def test_with_a_schedule_it_says_what_is_different_and_goes_on_at_the_new_rate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changes = {"optimizer__lr_schedule": "linear", "optimizer__final_lr_ratio": 0.0}
-    run = start(tmp_path, "short", train__rollouts=1, **changes).run
-    whole = start(tmp_path, "whole", train__rollouts=2, **changes).run
-    assert rlvr(["train", "--resume", str(run.path), "train.rollouts=2"]) == 0
-    assert "optimizer.lr_schedule=linear" in capsys.readouterr().out
-    rates, of_whole = ([row["learning_rate"] for row in metrics(one)] for one in (run, whole))
-    assert rates[4:] == of_whole[4:]
-    assert rates[:4] != of_whole[:4]
-
-
 def test_only_the_number_of_rollouts_can_change_and_only_upwards(short: RunDir) -> None:
     before = short.config_path.read_bytes(), short.manifest_path.read_bytes()
     for overrides, said in (

@@ -143,12 +143,11 @@ def test_does_not_depend_on_which_tokens_are_read(tmp_path: Path, name: str, mon
         assert relative_error(mine, other) < SPLIT_TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["cl", "ppo"])
 def test_passes_that_only_wait_for_another_process_have_no_gradient(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A divided model is called as often in each process; here another one says that it makes two passes more."""
-    method = method_of(name, "kl.beta=0.1")
+    method = method_of("ppo", "kl.beta=0.1")
     alone = train(tmp_path, method, load_base(tmp_path), micro_batch=4)
     gather = Accelerator.gather
     monkeypatch.setattr(PolicyForward, "divided", property(lambda self: True))
@@ -302,19 +301,14 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
     assert torch.equal(policy_tokens(found).gather(1, places), mask)
 
 
-EVERYTHING = [*METHODS, *COMPOSITIONS]
+# Sums over the whole step and rollout, values, and two passes. The others take minutes.
+STATEFUL = ["ppo", "acpo+lopti"]
+OTHERS = [name for name in (*METHODS, *COMPOSITIONS) if name not in STATEFUL]
 
 
-# Each has something over the whole step or rollout, or passes of its own. The others take a minute or two more.
-STATEFUL = ["ppo", "acpo", "gtpo", "reinforce-pp+reweight+lopti"]
-OTHERS = [name for name in EVERYTHING if name not in STATEFUL]
-PARTS = [
-    pytest.param(STATEFUL, id="stateful"),
-    *(pytest.param(OTHERS[half::2], id=f"others-{half}", marks=pytest.mark.slow) for half in range(2)),
-]
-
-
-@pytest.mark.parametrize("names", PARTS)
+@pytest.mark.parametrize(
+    "names", [pytest.param(STATEFUL, id="stateful"), pytest.param(OTHERS, id="others", marks=pytest.mark.slow)]
+)
 def test_two_processes_make_the_gradient_of_one(tmp_path: Path, names: list[str]) -> None:
     """Real gloo processes, started as torchrun starts them."""
     load_base(tmp_path)

@@ -14,7 +14,6 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.alerts import TrainingAlerts
 from tests.matrix import metrics, resume
-from tests.training.processes import interrupted_after
 
 # A rate that ruins the policy within a few rollouts: the shares of an unharmed run are noise on so few completions.
 SETTINGS = (
@@ -74,16 +73,6 @@ def test_metrics_log_and_a_later_look_at_the_lines_agree(whole: RunDir) -> None:
             columns = {name: value for name, value in row.items() if name.startswith("alert/")}
             assert columns.items() <= rows[number - 1].items(), "all lines of a rollout have the same alerts"
     assert logged(whole) == [str(alert) for alert in alerts]
-
-
-def test_warnings_go_on_exactly_after_a_stop(whole: RunDir, tmp_path: Path) -> None:
-    steps = 7
-    with interrupted_after(steps):
-        broken = trained(tmp_path, "broken")
-    assert broken.read_manifest()["status"] == "interrupted" and len(metrics(broken)) == steps + 1
-    resume(broken)
-    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
-    assert logged(broken) == logged(whole), "each alert is reported once"
 
 
 def test_stop_ends_the_run_with_the_evidence_and_the_way_on(whole: RunDir, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rlvr_cli.core.terminal import Marked
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.stats.intervals import share_interval
 from rlvr_cli.training.outcome import outcome_lines
 from tests.compare.made_runs import evaluate
 from tests.runs.folders import make_run
@@ -36,15 +35,6 @@ def test_a_finished_training_says_before_and_after(tmp_path: Path) -> None:
         assert all(part in str(measured) for part in ("(dev, 12 problems)", "after rollout 1", "after rollout 3"))
         assert str(difference).startswith("difference ") and str(difference).endswith(f": {verdict}")
         assert (difference.style if isinstance(difference, Marked) else None) == style
-
-
-def test_no_right_completion_of_a_few_problems_is_not_certainty(tmp_path: Path) -> None:
-    run = made(tmp_path)
-    run.metrics_path.write_text('{"step": 1, "rollout": 0, "accuracy": 0.0, "accuracy/se": 0.0}\n')
-    (line,) = map(str, outcome_lines(run, 4))
-    low, high = share_interval([0.0] * 4).low, share_interval([0.0] * 4).high
-    assert low == 0.0 and high is not None and high > 0.5
-    assert f"training accuracy: 0.000 [0.000, {high:.3f}] in rollout 1" in line
 
 
 def test_a_damaged_evaluation_does_not_fail_a_finished_training(tmp_path: Path) -> None:

@@ -223,24 +223,6 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
     assert resume(run).status == "finished"
 
 
-def test_log_probs_that_are_not_finite_can_be_skipped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They reach the metrics before the gradient; JSON has no NaN, and neither may the run's records."""
-    forward, count = PolicyTrainer._outputs, iter(range(10**6))
-
-    def faulty(self: PolicyTrainer, *arguments: Any, **named: Any) -> Any:
-        outputs = forward(self, *arguments, **named)
-        if not torch.is_grad_enabled() or next(count) != 5:
-            return outputs
-        return dataclasses.replace(outputs, log_probs=outputs.log_probs * math.nan)
-
-    monkeypatch.setattr(PolicyTrainer, "_outputs", faulty)
-    rows = metrics(start(tmp_path, "skips", train__on_nonfinite="skip").run)
-    assert rows[-1]["skips"] == 1
-    assert [row["step"] for row in rows if row["ratio_mean"] is None] == [
-        row["step"] for row in rows if row["grad_norm"] is None
-    ]
-
-
 def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_steps(monkeypatch, 5, 7)
     run = start(tmp_path, "skips", train__on_nonfinite="skip", checkpoint__every=1, checkpoint__keep=20).run
@@ -269,8 +251,7 @@ def test_too_many_skipped_rewards_stop_and_are_named(tmp_path: Path, monkeypatch
     assert "updates were not finite" not in message and metrics(RunDir(tmp_path / "sick"))[-1]["skips"] == 1
 
 
-@pytest.mark.parametrize("action", ["stop", "skip"])
-def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+def test_a_reward_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge, count = KnightsAndKnaves.judge, iter(range(10**6))
 
     def faulty(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Any:
@@ -278,10 +259,6 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return dataclasses.replace(verdict, reward=math.nan) if next(count) == 3 else verdict
 
     monkeypatch.setattr(KnightsAndKnaves, "judge", faulty)
-    if action == "stop":
-        with pytest.raises(RunError, match=r"rollout 0: the reward of a completion of problem .* is nan"):
-            start(tmp_path, "sick")
-        return
     run = start(tmp_path, "skips", train__on_nonfinite="skip").run
     row = json.loads((run.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()[3])
     assert row["reward"] is None and row["advantage"] == 0
@@ -360,7 +337,7 @@ def test_every_record_of_a_finished_run_is_sealed(evaluated: RunDir, tmp_path: P
 
 
 # In the second rollout, before the last step of its last pass; Lopti has two passes.
-@pytest.mark.parametrize("of", ["grpo-0", "lopti", "quantile", "ppo", "gtpo", "acpo", "noise", "lora", "sft"])
+@pytest.mark.parametrize("of", ["grpo-0", "quantile", "ppo", "gtpo", "acpo", "noise", "lora", "sft"])
 def test_every_kind_of_state_survives_a_resume(matrix: Path, tmp_path: Path, of: str) -> None:
     """Passes, thresholds, value heads, the initial entropy, statistics, noise, a reference and adapters: same bytes."""
     expected = RunDir(matrix / of)

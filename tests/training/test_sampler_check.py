@@ -50,14 +50,6 @@ def test_the_real_samplers_match(tmp_path: Path, engine: str, temperature: float
     assert log.count("sampler check: ") == 1 and "WARNING" not in log
 
 
-def test_adapters_and_bfloat16_match(tmp_path: Path) -> None:
-    """A dropout of the adapters is the trainer's alone, and is not taken for a difference."""
-    adapter = 'model.adapter={"kind": "lora", "rank": 4, "dropout": 0.5}'
-    found, _ = checked(tmp_path / "adapter", adapter)
-    half, _ = checked(tmp_path / "half", "model.dtype=bfloat16")
-    assert found["matches"] and half["matches"] and half["precision"] == "bfloat16"
-
-
 def another_temperature(model: Any, prompts: Any, params: SamplingParams, **named: Any) -> Completions:
     return sample(model, prompts, replace(params, temperature=0.9), **named)
 

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from benchmarks.hostile_texts import problems_of
-from rlvr_cli.config.load import choose_task, load_config
-from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks import Verdict
-from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.training import run as running
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.training.metrics import rollout_summary
-from tests.matrix import metrics
-
-SETTINGS = (
-    "rollout.prompts=4",
-    "rollout.max_new_tokens=24",
-    "task.train_size=32",
-    "run.threads=1",
-    "optimizer.lr=1e-3",
-)
 
 
 def row(reason: str, *, scorable: bool = True, format: float = 1.0, problem: str = "a") -> dict[str, Any]:
@@ -127,25 +111,3 @@ def test_what_each_task_pays_for_the_format(
         assert judged.parts["format"] == expected[0]
     elif "random" not in str(overrides):
         assert "format" not in judged.parts, "a part for the format has a range"
-
-
-def trained(folder: Path, name: str, *overrides: str) -> RunDir:
-    config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
-    return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
-
-
-def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = KnightsAndKnaves.judge
-    calls: list[int] = []
-
-    def sometimes(self: Any, problem: Any, response: str, *, truncated: bool = False) -> Verdict:
-        calls.append(1)
-        verdict = judge(self, problem, response, truncated=truncated)
-        if len(calls) % 4:
-            return verdict
-        return Verdict(math.nan, dict.fromkeys(verdict.parts, 0.0), False, None, "timeout", scorable=False)
-
-    monkeypatch.setattr(KnightsAndKnaves, "judge", sometimes)
-    run = trained(tmp_path, "slow", "train.rollouts=1")
-    assert metrics(run)[0]["verifier/timeout"] == metrics(run)[0]["unscorable"] == 0.25
-    assert "timeouts 25.00%" in run.log_path.read_text()

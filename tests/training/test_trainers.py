@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from datasets import Dataset
 from safetensors.torch import load_file
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 import rlvr_cli
@@ -125,20 +123,6 @@ def test_reward_functions_read_the_text_that_they_read_in_a_run(tmp_path: Path) 
         assert any(set(ids) & set(range(20, 40)) for _, ids in seen), "else this shows nothing"
 
 
-def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
-    """Two mini-batches in two passes: four optimizer steps a rollout, and our metrics next to TRL's."""
-    lopti = trainer(tmp_path, "lopti", "passes.eta=0.05", "kl.beta=0.01")
-    before = torch.cat([parameter.detach().flatten().clone() for parameter in lopti.model.parameters()])
-    lopti.train()
-    after = torch.cat([parameter.detach().flatten() for parameter in lopti.model.parameters()])
-    assert not torch.equal(before, after)
-    rows = [row for row in lopti.state.log_history if "grad_norm" in row]
-    assert len(rows) == 8 and lopti.steps_per_rollout == 4
-    assert {"entropy_trained", "clip_frac/low", "kl_reference", "trained"} <= set(rows[0])
-    assert {"reward", "completions/mean_length"} <= set(rows[0]), "what TRL logs of a rollout"
-    assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
-
-
 def test_a_name_of_trl_in_the_log_has_the_meaning_of_trl(tmp_path: Path) -> None:
     """`kl` is to the reference, and only where there is one; the loss has another value, and so another name."""
     changes = {"steps_per_generation": 1, "num_iterations": 2, "max_steps": 2, "learning_rate": 0.03}
@@ -163,44 +147,6 @@ def test_a_name_of_trl_in_the_log_has_the_meaning_of_trl(tmp_path: Path) -> None
     plain = trainer(tmp_path, "grpo", max_steps=2)
     plain.train()
     assert not any("kl" in row for row in plain.state.log_history)
-
-
-@pytest.mark.skipif(
-    transformers.__version__.startswith("5.17."),
-    reason="a mixture with router logits cannot generate in transformers 5.17",
-)
-def test_the_auxiliary_loss_of_a_mixture_is_logged(tmp_path: Path) -> None:
-    """As TRL logs it, where all rows are in one pass."""
-    tokenizer = make_tokenizer(compact.vocabulary())
-    logged = []
-    for kind in (GRPOTrainer, rlvr_cli.PolicyTrainer):
-        torch.manual_seed(0)
-        mixture = Qwen3MoeForCausalLM(
-            Qwen3MoeConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=16,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                head_dim=8,
-                num_key_value_heads=2,
-                moe_intermediate_size=16,
-                num_experts=4,
-                num_experts_per_tok=2,
-                output_router_logits=True,
-                eos_token_id=1,
-                pad_token_id=0,
-            )
-        )
-        made = kind(
-            mixture,
-            [small_ids_are_better],
-            arguments(tmp_path, steps_per_generation=1, max_steps=1),
-            Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
-            processing_class=tokenizer,
-        )
-        made.train()
-        logged += [row["aux_loss"] for row in made.state.log_history if "grad_norm" in row]
-    assert logged[1] == pytest.approx(logged[0], rel=1e-5) and logged[0] > 0
 
 
 def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:

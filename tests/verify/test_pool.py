@@ -13,7 +13,7 @@ from concurrent.futures import Future
 import psutil
 import pytest
 
-from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
+from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT
 from rlvr_cli.verify.pool import MathPool, math_pool
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import WorkerDied
@@ -126,20 +126,6 @@ def test_a_worker_that_ends_over_a_pair_is_an_outcome_of_the_pair(monkeypatch: p
 
     monkeypatch.setattr(MathPool, "submit", died)
     assert MathPool().judge(*HARD) == DIED
-
-
-def test_threads_judge_side_by_side(pool: MathPool) -> None:
-    found: dict[int, list[Outcome]] = {}
-
-    def work(number: int) -> None:
-        found[number] = pool.judge_many([(f"y+{number}", f"{number}+y"), (f"y+{number}", f"y-{number}")])
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 13)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert found == {number: [EQUAL, DIFFERENT] for number in range(1, 13)}
 
 
 def test_hostile_answers_are_not_right_and_change_nothing_for_the_next(pool: MathPool) -> None:

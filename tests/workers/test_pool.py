@@ -364,17 +364,6 @@ def test_closing_fails_what_is_being_done_and_leaves_nobody(target: Target, monk
         pool.submit("job")
 
 
-def test_closing_waits_for_no_process_that_is_stopped(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_REPLY_SECONDS", 0.5)
-    pool = Pool(target, Limits(60.0))
-    assert asked(pool, "first") == [1, {"a": 1}]
-    os.kill(psutil.Process(pool.pids[0]).ppid(), signal.SIGSTOP)
-    busy = pool.submit("sleep")
-    pool.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        busy.result(60)
-
-
 FORKING = """
 import os, resource, sys
 from rlvr_cli.workers.pool import *

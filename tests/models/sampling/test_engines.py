@@ -10,7 +10,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.sampling.engine import Completions, SamplingParams
+from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.sampling.transformers import choose_engine, generate_with_transformers
 from tests.models.tiny import full_entropies, full_log_probs, make, rounding
@@ -44,18 +44,6 @@ def test_log_probs_and_entropies_equal_the_full_forward(temperature: float) -> N
         assert truncated == (ids[-1] not in (3, 11))
         assert not set(ids[:-1]) & {3, 11}
     assert model.generation_config.repetition_penalty == 5.0
-
-
-def test_each_group_is_handed_over_before_the_next() -> None:
-    counted: list[int] = []
-    given: list[tuple[list[int], int, Completions]] = []
-
-    def done(rows: Any, completions: Completions) -> None:
-        given.append((list(rows), len(counted), completions))
-
-    params = replace(PARAMS, max_rows=3)
-    out = generate_with_transformers(gpt2(), PROMPTS, params, keys=KEYS, on_progress=counted.append, on_done=done)
-    assert given == [([0, 1, 2], 1, out.of(range(3))), ([3], 2, out.of([3]))]
 
 
 def test_it_is_seeded_by_the_call_and_leaves_the_global_stream_alone() -> None:

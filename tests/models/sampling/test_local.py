@@ -17,9 +17,6 @@ from rlvr_cli.models.sampling.engine import Completions, SamplingParams, joined
 from rlvr_cli.models.sampling.local import (
     _free_memory,
     _pick,
-    _rows_at_once,
-    _split,
-    _split_by_prompt,
     rows_that_fit,
     sample,
     supports,
@@ -196,30 +193,6 @@ def test_how_many_rows_are_decoded_together_changes_nothing(
         both = zip([*together.log_probs, *together.entropies], [*other.log_probs, *other.entropies], strict=True)
         for first, second in both:
             torch.testing.assert_close(torch.tensor(first), torch.tensor(second), **rounding(*every))
-
-
-def test_a_batch_that_memory_divides_is_cut_between_prompts() -> None:
-    for counts in [(8,) * 4, (3,) * 9, (1,) * 20, (50,), (1, 7, 30, 2)]:
-        for most in [1, 2, 3, 5, 8, 11, 24, 100]:
-            prompts = [[index + 1] for index, count in enumerate(counts) for _ in range(count)]
-            parts = _split_by_prompt(prompts, most)
-            assert [row for part in parts for row in range(len(prompts))[part]] == list(range(len(prompts)))
-            sizes = [part.stop - part.start for part in parts]
-            assert len(sizes) == -(-len(prompts) // most) and 1 <= min(sizes) <= max(sizes) <= most, (counts, most)
-            if counts == (8,) * 4 and most in (8, 24):
-                assert all(part.start % 8 == 0 for part in parts), (counts, most)
-
-
-def test_rows_at_once_follow_the_size_of_the_model_and_of_the_text() -> None:
-    decoder = Decoder(make("qwen3"))
-    # float32, 2 layers of keys and values, 4 heads of 8
-    assert decoder.memory.kv_token == 4 * 2 * 2 * 4 * 8
-    assert _rows_at_once(decoder, 200) == 48 * 2**20 // (512 * 200)
-    assert _rows_at_once(decoder, 10) == 512
-    assert _rows_at_once(decoder, 100_000) == 16
-    parts = _split(130, 50)
-    assert [len(range(130)[part]) for part in parts] == [43, 43, 44]
-    assert [row for part in parts for row in range(130)[part]] == list(range(130))
 
 
 def test_on_a_gpu_only_as_many_rows_as_its_free_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:

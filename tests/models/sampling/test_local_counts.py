@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.sampler_work import work_of_generate, work_of_the_sampler
+from rlvr_cli.models.sampling.decoder import Decoder
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from tests.models.tiny import make
@@ -35,46 +35,30 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def run(**options: Any) -> Any:
-    params = SamplingParams(max_new_tokens=LONGEST, eos_token_ids=(3, 11), seed=5, **options)
-    return sample(make("qwen3"), PROMPTS, params, keys=range(ROWS))
+def test_a_prompt_is_read_once_and_a_row_is_decoded_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes of what each part of the decoder is called with: prompts' tokens, rows of a step, rows of the head."""
+    sizes: dict[str, list[int]] = {"prefill": [], "step": [], "logits": []}
 
+    def counted(name: str) -> Any:
+        part = getattr(Decoder, name)
 
-def test_a_prompt_is_read_once_and_a_row_is_decoded_until_it_ends() -> None:
-    with work_of_the_sampler() as work:
-        lengths = [len(ids) for ids in run().ids]
+        def call(decoder: Decoder, tensor: torch.Tensor, *others: Any) -> Any:
+            sizes[name].append(tensor.numel() if name == "prefill" else len(tensor))
+            return part(decoder, tensor, *others)
+
+        return call
+
+    for name in sizes:
+        monkeypatch.setattr(Decoder, name, counted(name))
+    params = SamplingParams(max_new_tokens=LONGEST, eos_token_ids=(3, 11), seed=5)
+    lengths = [len(ids) for ids in sample(make("qwen3"), PROMPTS, params, keys=range(ROWS)).ids]
     assert len(set(lengths)) > 10
-    assert work.prompt_tokens == len(DISTINCT) * max(map(len, DISTINCT)), "not of each of the 40 rows"
+    assert sum(sizes["prefill"]) == len(DISTINCT) * max(map(len, DISTINCT)), "not of each of the 40 rows"
     # The first token of a row comes from its prompt; the last is not read.
     needed = sum(lengths) - ROWS
-    assert work.steps == max(lengths) - 1
-    assert needed <= work.rows <= needed / (1 - KEPT)
-    assert work.head_rows == len(DISTINCT) + work.rows, "the last position of a prompt, then one a step"
-
-
-def test_generate_reads_every_copy_and_decodes_every_row_to_the_end_of_the_longest() -> None:
-    """Greedy, so that both give the same completions."""
-    model, width = make("qwen2"), max(map(len, PROMPTS))
-    padded = torch.tensor([[*[0] * (width - len(prompt)), *prompt] for prompt in PROMPTS])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in PROMPTS])
-    options = {"do_sample": False, "max_new_tokens": LONGEST, "eos_token_id": [3, 11], "pad_token_id": 0}
-    with work_of_generate(model) as theirs:
-        model.generate(padded, attention_mask=mask, **options)
-    assert (theirs.prompt_tokens, theirs.rows) == (ROWS * width, ROWS * theirs.steps)
-    with work_of_the_sampler() as ours:
-        params = SamplingParams(max_new_tokens=LONGEST, eos_token_ids=(3, 11), temperature=0.0)
-        sample(model, PROMPTS, params, keys=range(ROWS))
-    assert ours.steps == theirs.steps
-    assert ours.prompt_tokens == theirs.prompt_tokens / 8 and ours.rows < 0.9 * theirs.rows
-
-
-@pytest.mark.parametrize("max_rows", [8, 20])
-def test_a_prompt_is_read_once_in_every_part_that_has_rows_of_it(max_rows: int) -> None:
-    with work_of_the_sampler() as work:
-        run(max_rows=max_rows)
-    parts = [PROMPTS[first : first + max_rows] for first in range(0, ROWS, max_rows)]
-    distinct = [{tuple(prompt) for prompt in part} for part in parts]
-    assert work.prompt_tokens == sum(len(prompts) * max(map(len, prompts)) for prompts in distinct)
+    assert len(sizes["step"]) == max(lengths) - 1
+    assert needed <= sum(sizes["step"]) <= needed / (1 - KEPT)
+    assert sum(sizes["logits"]) == len(DISTINCT) + sum(sizes["step"]), "the last position of a prompt, then one a step"
 
 
 @pytest.mark.parametrize("vocabulary", [50, 2000])

@@ -109,25 +109,6 @@ def test_without_the_package_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch
         load_vllm(tmp_path, dtype="auto")
 
 
-def test_the_engine_is_made_of_the_checkpoint_alone(
-    vllm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    arguments = load_vllm(tmp_path, dtype="auto").arguments
-    assert (arguments["model"], arguments["dtype"]) == (str(tmp_path), "bfloat16")
-    assert arguments["trust_remote_code"] is False
-    assert arguments["generation_config"] == "vllm"
-
-    def full(**arguments: Any) -> None:
-        raise ValueError("Free memory on device (3.1/79.2 GiB) is less than desired GPU memory utilization")
-
-    vllm.LLM = full  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"Free memory on device.*If the GPU is full"):
-        load_vllm(tmp_path, dtype="auto")
-
-
 def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_path: Path) -> None:
     folder = model_folder("lab", None)
     facts = load_facts(str(folder), False, revision=None)
