@@ -71,9 +71,7 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
         _notes(total, config),
         rollouts=[{"rollout": number, **summarize_conflicts(tally)} for number, tally in tallies.items()],
         counts=[
-            {"count": name, "value": value}
-            for name, value in dataclasses.asdict(total).items()
-            if not isinstance(value, dict)
+            {"count": name, "value": value} for name, value in vars(total).items() if not isinstance(value, Counter)
         ],
         tokens=_token_rows(total, config, options.top),
         spans=[

@@ -67,7 +67,9 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
     # Weights exclude the KL term; without it the model before training is not needed.
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score_rollout(saved, plain)
-    weights = [method_weights(of, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for of in plain]
+    weights = [
+        method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
+    ]
     lowest = 1 - options.eps_low
     gamma = fit_ratio_decay(weights[0].ratio[weights[0].region("LN")], lowest)
     limits = []
@@ -81,7 +83,7 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
         policy, drawn = load_policy(saved, saved.current), torch.zeros(len(saved.rows), 1, dtype=torch.bool)
         drawn[draw_rows(saved, options.rows)] = True
         norms = Norms(lambda of: norm(gradient(policy, saved.rows, torch.where(drawn, of, 0.0))))
-        biases = [gradient_bias(of, norms) for of in weights]
+        biases = [gradient_bias(entry, norms) for entry in weights]
     groups = [
         {"method": of.method, **row, "gradient_bias": bias.get(row["name"]) if row["by"] == "region" else None}
         for of, bias in zip(weights, biases, strict=True)
@@ -118,7 +120,7 @@ def _summary(
     yield "share_outside", sum(counts[name] for name in CORNERS) / total if total else None
     yield "old_prob_outside", median_old_prob(first, CORNERS)
     yield "gamma_LN", gamma
-    slopes = {of["method"]: of for of in limits}
+    slopes = {limit["method"]: limit for limit in limits}
     for group in groups:
         if group["by"] != "region":
             continue

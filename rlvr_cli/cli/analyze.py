@@ -42,7 +42,7 @@ def command(
     root: Runs = RUNS,
     form: ListFormat = "table",
 ) -> None:
-    """Look closely at a saved rollout and a checkpoint: numbers, a figure, and how to read it."""
+    """Measure what a run did, mostly on a saved rollout and a checkpoint: numbers, a figure and a sentence."""
     if name is None:
         _list(form)
         return

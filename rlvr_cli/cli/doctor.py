@@ -15,7 +15,6 @@ from rlvr_cli.core.text import without_secrets
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
-from typing import TYPE_CHECKING
 
 import typer
 

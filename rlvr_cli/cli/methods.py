@@ -33,7 +33,6 @@ def list_command(form: ListFormat = "table") -> None:
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
 
     bases, added = [*map(preset_row, METHODS.values())], [*map(preset_row, MODIFIER_PRESETS.values())]
-    aliases = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | ALIASES
 
     def cells(row: dict[str, Any]) -> list[str]:
         paper = row["paper"].replace(" et al.,", "")
@@ -47,9 +46,9 @@ def list_command(form: ListFormat = "table") -> None:
                 Table("", (first, *header), [cells(row) for row in rows])
                 for first, rows in (("method", bases), ("modifier", added))
             ],
-            data={"methods": bases, "modifiers": added, "aliases": dict(sorted(aliases.items()))},
+            data={"methods": bases, "modifiers": added, "aliases": dict(sorted(ALIASES.items()))},
             after=[
-                f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.",
+                f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(ALIASES.items()))}.",
                 "Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.",
             ],
             rows=[*({"kind": "method", **row} for row in bases), *({"kind": "modifier", **row} for row in added)],

@@ -127,9 +127,8 @@ def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:
         raise UserError(f"--data-dir {folder} (or RLVR_DATA_DIR): no such folder.")
     rows = []
     for name, data_set in data_sets().items():
-        row: dict[str, Any] = {key: getattr(data_set, key) for key in ("task", "what", "hub", "licence")}
-        row = {"name": name, **row}
-        row["files"] = dict(data_set.files)
+        row: dict[str, Any] = {"name": name, "task": data_set.task, "what": data_set.summary}
+        row |= {"hub": data_set.hub, "licence": data_set.licence, "files": dict(data_set.files)}
         if folder is not None:
             row["rows"] = {split: _count_rows(name, split, folder) for split in data_set.files}
         rows.append(row)

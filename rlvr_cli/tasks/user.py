@@ -510,7 +510,8 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
             yield f"{line}: {method}{inspect.signature(function)}: rlvr calls {call}"
         if inspect.iscoroutinefunction(function) and method != "judge":
             yield f"{function_line(function, file)}: {method} is async; only judge may be"
-    for key in sorted({*UserTask.model_fields, "file", "task", "kind"} & {*kind.model_fields}):
+    reserved = {*UserTask.model_fields, *dir(UserTask), "file", "task"}
+    for key in sorted(reserved & {*kind.model_fields}):
         yield f"{where}: {key} is reserved; use another name"
     ends = kind.reward_range
     numbers = isinstance(ends, (tuple, list)) and all(isinstance(end, Real) and math.isfinite(end) for end in ends)

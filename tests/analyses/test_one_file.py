@@ -14,47 +14,8 @@ from rlvr_cli.analyses.base import analyses
 from rlvr_cli.cli.app import run
 from tests.analyses.lab_runs import trained
 
-FILE = """
-from __future__ import annotations
-
-from pydantic import Field
-
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, summary_of
-from rlvr_cli.analyses.saved_rollout import last_rollouts, read_rollout
-from rlvr_cli.core.section import Count, Section
-
-
-class LengthsOptions(Section):
-    rollouts: Count = Field(2, description="Saved rollouts that are looked at.")
-
-
-def measure(inputs: AnalysisInput, options: LengthsOptions) -> Frames:
-    numbers = last_rollouts(inputs.run, inputs.rollout, options.rollouts)
-    longest = {number: max(row["tokens"] for row in read_rollout(inputs.run, number)) for number in numbers}
-    rows = [{"rollout": number, "longest": most} for number, most in longest.items()]
-    return frames_of({"longest": max(longest.values())}, rollouts=rows)
-
-
-def headline(frames: Frames) -> str:
-    return f"The longest of {len(frames['rollouts'])} rollouts has {summary_of(frames)['longest']} tokens."
-
-
-def plot(frames: Frames):
-    import altair as alt
-
-    return alt.Chart(frames["rollouts"]).mark_line(point=True).encode(x="rollout:Q", y="longest:Q")
-
-
-ANALYSIS = Analysis(
-    "how long completions are",
-    paper="nobody",
-    options=LengthsOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
-    policy=False,
-)
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "analyses" / "README.md"
+FILE = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         "4: no field completion; a row needs prompt and completion",
         "5: completion must be text",
         "6: prompt must be text",
-        "7: completion holds what the model's tokenizer has no token for: 'is'",
+        "7: completion has text without tokens in the model's tokenizer: 'is'",
         "8: the completion has 151 tokens, more than rollout.max_new_tokens=144",
         "9: completion: \\ud800 is half of a surrogate pair",
         "10: not a JSON object (ValueError: NaN is no JSON)",

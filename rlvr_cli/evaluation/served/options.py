@@ -72,4 +72,6 @@ def _url_problems(url: str) -> list[str]:
         return [f"--base-url: not an address ({error}). {example}"]
     if address.scheme not in ("http", "https") or not host:
         return [f"--base-url {url}: not an address of http or https. {example}"]
+    if address.path.rstrip("/").endswith(("/completions", "/models")):
+        return [f"--base-url {url}: give the part before /completions or /chat/completions, which most often is /v1."]
     return []

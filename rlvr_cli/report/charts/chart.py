@@ -224,7 +224,7 @@ def _rows(panel: Panel, x: XAxis, *, marked: bool) -> dict[str, list[dict[str, A
 
 
 def _layers(panel: Panel, names: Collection[str], x: Spec, y: Spec) -> list[Spec]:
-    """Return the layers of these ``names``, those of :func:`_rows`."""
+    """Return a layer for each data set in ``names``, keys of :func:`_rows`, from back to front."""
     arms = sorted({line.arm for line in panel.lines})
     own = _category("colour", scale=None)
     band = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": own, "detail": _category("arm")}
