@@ -49,6 +49,16 @@ class _Limited(httpx2.AsyncByteStream):
         await self.stream.aclose()
 
 
+class _Api(openai.AsyncOpenAI):
+    """The client without the headers that openai takes from the environment, such as OPENAI_CUSTOM_HEADERS."""
+
+    @property
+    def default_headers(self) -> dict[str, str | openai.Omit]:
+        json = "application/json"
+        # A small body of gzip may unpack to any size.
+        return {"Accept": json, "Content-Type": json, "User-Agent": self.user_agent, "Accept-Encoding": "identity"}
+
+
 class Client:
     """A connection to a server, for many requests at a time in one event loop; a failed one is sent ``retries`` times.
 
@@ -71,13 +81,11 @@ class Client:
             )
         except (ImportError, ValueError) as error:
             raise UserError(f"--base-url {self.url}: the proxy of the environment cannot be used: {error}") from error
-        self.api = openai.AsyncOpenAI(
+        self.api = _Api(
             api_key=self.key or "none",
             base_url=self.url,
             timeout=openai.Timeout(options.request_timeout, connect=min(_CONNECT_SECONDS, options.request_timeout)),
             max_retries=retries,
-            # A small body of gzip may unpack to any size.
-            default_headers={"Accept-Encoding": "identity"},
             http_client=http,
         )
 
