@@ -160,7 +160,7 @@ class Server:
     Attributes:
         kind: eval.server, resolved. name: of the model in requests; None if the server takes none.
         model: its name in answers, which names the samples; empty = any.
-        longest: prompt and completion together, in tokens, if the server lists it.
+        max_sequence: prompt and completion together, in tokens, if the server lists it.
     """
 
     options: EvalConfig
@@ -168,7 +168,7 @@ class Server:
     endpoint: Endpoint
     name: str | None
     model: str = ""
-    longest: int | None = None
+    max_sequence: int | None = None
 
     async def complete(self, client: Client, prompt: Prompt, params: SamplingParams) -> Answer:
         """Return one completion. Raises RunError if there is none, or another model answers."""
@@ -198,7 +198,7 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
     url = url_of(options)
     async with Client(options, say, min(_FIRST_RETRIES, options.retries)) as client:
         try:
-            kind, name, longest = await _choose_model(client, say)
+            kind, name, max_sequence = await _choose_model(client, say)
             endpoint: Endpoint = "completions" if facts is not None else "chat"
             endpoint = endpoint if options.endpoint == "auto" else options.endpoint
             if facts is None and (endpoint == "completions" or kind == "transformers"):
@@ -215,7 +215,7 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
             messages = ({"role": "user", "content": "Say yes."},)
             prompt = Prompt("Say yes.") if endpoint == "completions" else Prompt(messages=messages)
             params = SamplingParams(max_new_tokens=1, eos_token_ids=facts.stops if facts else ())
-            server = Server(options, kind, endpoint, name, longest=longest)
+            server = Server(options, kind, endpoint, name, max_sequence=max_sequence)
             model = (await server.complete(client, prompt, params)).model or name
         except RunError as error:
             raise UserError(str(error)) from error
