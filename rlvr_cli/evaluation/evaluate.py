@@ -67,7 +67,8 @@ def evaluate_with(
 
     Samples already in ``out_dir`` are used, the missing ones generated. Then ``metrics.json`` (numbers with intervals)
     and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced, each whole, with the k
-    and the greedy completions of an earlier evaluation; those of a larger evaluation stay (:func:`write_results`).
+    of an earlier evaluation, and its greedy completions if it has these problems; those of a larger evaluation stay
+    (:func:`write_results`).
 
     Args:
         provenance: None = no label, and the name of the task's data as the benchmark.
