@@ -168,7 +168,7 @@ def _next(config: Config, run: Path) -> str:
 
     if config.eval.benchmark:
         return f"next: rlvr eval {run}"
-    pass_at = f" --pass-at {PASS_AT}" if config.eval.n else ""
+    pass_at = f" --pass-at {PASS_AT}" if config.eval.samples_needed else ""
     data = config.task.data
     if data in data_sets():
         untested = not config.task.is_generated and "test" not in data_sets()[data].files

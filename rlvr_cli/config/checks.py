@@ -123,7 +123,7 @@ def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
 
 def _evaluations_sample(config: Config) -> Iterable[Contradiction]:
     for name, section in (("validation", config.validation), ("eval", config.eval)):
-        if section.n == 0 and not section.greedy:
+        if section.samples_needed == 0 and not section.greedy:
             yield Contradiction(
                 (f"{name}.samples", f"{name}.greedy"),
                 f"{name}.samples=0 leaves only the greedy completion, and {name}.greedy=false removes that too. Set "

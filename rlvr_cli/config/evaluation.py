@@ -14,7 +14,7 @@ USUAL_KS = (1, 8, 32)
 
 
 def _without_secrets(value: str) -> str:
-    """An address that holds nothing that a run must not store; whether it is one shows when it is used."""
+    """Refuse an address with a user name, password, query or fragment; other faults are reported on use."""
     try:
         address = urlsplit(value)
     except ValueError:
@@ -52,12 +52,12 @@ class HeldOutConfig(Section):
     )
 
     @property
-    def n(self) -> int:
+    def samples_needed(self) -> int:
         """Return the number of samples of each problem."""
         return max((self.samples, *self.pass_at))
 
     @property
-    def ks(self) -> tuple[int, ...]:
+    def reported_ks(self) -> tuple[int, ...]:
         """Return every k of pass@k, each once; none where only the greedy completion is sampled."""
         return tuple(dict.fromkeys(self.pass_at)) or tuple(k for k in USUAL_KS if k <= self.samples)
 
@@ -103,7 +103,7 @@ class EvalConfig(HeldOutConfig):
     endpoint: Literal["auto", "completions", "chat"] = Field(
         "auto",
         description="Where prompts go (engine openai): completions takes them as they are, chat as messages; "
-        "auto = completions where it can.",
+        "auto = completions if the model's tokenizer is known here, else chat.",
     )
     concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
     retries: Annotated[int, Field(ge=0, le=1000)] = Field(

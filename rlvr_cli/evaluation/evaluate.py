@@ -1,4 +1,4 @@
-"""One evaluation from a loaded model to numbers on disk. The programmatic entry, also for use during training."""
+"""One evaluation from a loaded model to numbers on disk. What a training and `rlvr eval` call."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ def evaluate_with(
     """Evaluate with whatever gives samples: a model here, vLLM or a server.
 
     Samples already in ``out_dir`` are used, the missing ones generated. Then ``metrics.json`` (numbers with intervals)
-    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced, each whole, with the k and
-    the greedy completions that were asked for before; those of a larger evaluation stay (:func:`write_results`).
+    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced, each whole, with the k
+    of an earlier evaluation, and its greedy completions if it has these problems; those of a larger evaluation stay
+    (:func:`write_results`).
 
     Args:
         provenance: None = no label, and the name of the task's data as the benchmark.
@@ -85,7 +86,7 @@ def evaluate_with(
         same = equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
         provenance = provenance or Provenance("", "", problems_name(task.name, task.settings["data"]))
-        result = report(rows, settings, task, digest(whole), provenance)
+        result = metrics_document(rows, settings, task, digest(whole), provenance)
         return write_results(Evaluation(out_dir, result, tuple(rows)))
 
 
@@ -98,15 +99,18 @@ def _earlier(folder: Path) -> Evaluation | None:
 
 
 def _with_earlier(settings: EvalSettings, problems: Sequence[Problem], folder: Path) -> EvalSettings:
-    """Return the settings with what an evaluation of the same problems and samples in ``folder`` has beyond them."""
+    """Return the settings with each k, and the greedy completions, of the evaluation in ``folder`` that they replace.
+
+    Greedy completions are of the same problems only.
+    """
     earlier = _earlier(folder)
-    if earlier is None or earlier.result["samples"] != settings.samples:
-        return settings
-    if {row.id for row in earlier.rows} != {problem.id for problem in problems}:
+    if earlier is None or earlier.size > (len(problems), settings.samples):
         return settings
     names = earlier.rows[0].values
     ks = {int(name.removeprefix("pass@")) for name in names if name.startswith("pass@")}
-    return replace(settings, pass_at=tuple(sorted({*settings.pass_at, *ks})), greedy=settings.greedy or GREEDY in names)
+    kept = {*settings.pass_at, *(k for k in ks if k <= settings.samples)}
+    same = {problem.id for problem in problems} <= {row.id for row in earlier.rows}
+    return replace(settings, pass_at=tuple(sorted(kept)), greedy=settings.greedy or (same and GREEDY in names))
 
 
 def write_average(parts: Sequence[Evaluation], folder: Path) -> Evaluation:
@@ -124,7 +128,7 @@ def write_average(parts: Sequence[Evaluation], folder: Path) -> Evaluation:
     return write_results(Evaluation(folder, result, tuple(rows)))
 
 
-def report(
+def metrics_document(
     rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, fingerprint: str, provenance: Provenance
 ) -> dict[str, Any]:
     """Return the content of ``metrics.json``."""

@@ -66,13 +66,24 @@ class EvalRequest:
         """Return the other arguments, of which there should be one at most."""
         return [argument for argument in self.arguments if not _OVERRIDE.match(argument)]
 
-    @property
-    def model(self) -> str | None:
-        """Return the run or model to evaluate, else the model of the configuration files; None = the newest run."""
-        if self.names or not self.config:
-            return self.names[0] if self.names else None
-        config: Config = collect([], load_config, self.config, fallback=Config())
-        return config.model.name
+
+@dataclass(frozen=True)
+class _Models:
+    """The models of a call, looked up once for all of its jobs.
+
+    Attributes:
+        root: the folder of the runs.
+        name: of the run or model to evaluate; None = the newest run.
+        target: None where no model fits ``name``, for the reasons ``not_found``; a server may know it.
+        run: whose configuration the evaluation takes its settings from, if any.
+    """
+
+    root: Path
+    name: str | None
+    target: Target | None
+    not_found: tuple[str, ...]
+    run: RunDir | None
+    against: Target | None
 
 
 @dataclass(frozen=True)
@@ -122,10 +133,11 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
     """
     names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
     overrides = request.overrides
-    problems = _idle_benchmarks(names, overrides)
-    names = names or _own_benchmarks(request)
+    problems = [*_request_problems(request), *_idle_benchmarks(names, overrides)]
+    models = _look_up(request, problems)
+    names = names or _own_benchmarks(request, models.run)
     if not names:
-        job = collect(problems, make_job, request)
+        job = collect(problems, _make_job, request, models)
         _raise(problems)
         return [job], []
     problems += unknown_names(names, "--benchmark")
@@ -148,25 +160,38 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
         apart = len(choices) > 1 or choice.suite is not None
         out = request.out / choice.folder if request.out is not None and apart else request.out
         arguments = tuple(overrides_for(choice, choices, request.arguments))
-        job = collect(problems, make_job, replace(request, arguments=arguments, out=out), choice)
+        job = collect(problems, _make_job, replace(request, arguments=arguments, out=out), models, choice)
         jobs += [replace(job, notes=(*notes, *job.notes))] if job is not None else []
     _raise(problems)
     return jobs, [table for table in tables if table.suite is not None or len(jobs) > 1]
 
 
-def make_job(request: EvalRequest, choice: SelectedBenchmark | None = None) -> EvalJob:
-    """Check ``request`` against the runs, models and data on disk.
+def _look_up(request: EvalRequest, problems: list[str]) -> _Models:
+    """Return the models that ``request`` names; what is wrong with it is added to ``problems``."""
+    root, name = runs_root(request.overrides, problems), request.names[0] if request.names else None
+    if name is None and request.config:
+        # The task may be that of a benchmark, for which other overrides hold.
+        overrides = [text for text in request.overrides if not text.startswith("task")]
+        name = collect(problems, load_config, request.config, overrides=overrides, fallback=Config()).model.name
+    not_found: list[str] = []
+    target = collect(not_found, find_target, name, root, checkpoints=max(1, request.average_last))
+    run = target.run if target is not None else None
+    if run is None and target is not None and name is not None:
+        run = find_run_of(name, root)
+    against = _against(request, name, target, root, problems)
+    return _Models(root, name, target, tuple(not_found), run, against)
+
+
+def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark | None = None) -> EvalJob:
+    """Check ``request`` against the models and the data on disk.
 
     Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
     options of this call.
 
     Raises UserError with every problem found: unknown targets, values out of bounds, too few checkpoints.
     """
-    overrides, problems, notes = request.overrides, _request_problems(request), list[str]()
-    root, name, not_found = runs_root(overrides, problems), request.model, list[str]()
-    target = collect(not_found, find_target, name, root, checkpoints=max(1, request.average_last))
-    against = _against(request, name, target, root, problems)
-    run = find_run_of(name, root) if target is not None else None
+    overrides, problems, notes = request.overrides, list[str](), list[str]()
+    name, run, target, not_found = models.name, models.run, models.target, models.not_found
     asked = overrides
     if choice is not None:
         style = target.subjects[0].style if target is not None else None
@@ -176,15 +201,20 @@ def make_job(request: EvalRequest, choice: SelectedBenchmark | None = None) -> E
     sources = [*files, *request.config]
     config = collect(problems, load_config, sources, model=model, overrides=asked, import_files=True, from_start=True)
     if config is None:
-        raise UserError(list(dict.fromkeys(not_found + problems)))
-    target, against = (_with_task(each, config, root) for each in (target, against))
+        raise UserError([*not_found, *problems])
+    target, against = (_with_task(each, config, models.root) for each in (target, models.against))
     if config.eval.engine == "openai" and target is None and name is not None:
-        target, not_found = served_target(name, root), []
-    of_run = bool(files) and asked_by(overrides, "task.data") is not None and _is_of_run(config, files)
+        target, not_found = served_target(name, models.root), ()
+    of_run = None
+    if files and asked_by(overrides, "task.data"):
+        of_run = _data_of_run(config, files)
+    if of_run is not None:
+        config.task._written_data = of_run
     problems = [*not_found, *problems, *_config_problems(request, config)]
-    settings = _settings(request, config, problems, of_run=of_run)
-    _raise(problems)
-    if of_run and request.split is None and not has_split_mark(config.task.data):
+    settings = collect(problems, _settings, request, config, of_run=of_run is not None)
+    if problems or target is None:
+        raise UserError(problems)
+    if of_run is not None and request.split is None and not has_split_mark(config.task.data):
         notes.append(
             f"{config.task.data}: the run was trained on rows of this file, so the {settings.split} rows of it are "
             "taken (--split all takes every row)"
@@ -257,18 +287,16 @@ def _for_style(choice: SelectedBenchmark, style: str | None, notes: list[str]) -
     return replace(choice, setting=setting)
 
 
-def _own_benchmarks(request: EvalRequest) -> list[str]:
+def _own_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:
     """Return what `eval.benchmark` is, in this call or in the run's configuration; none where it names other problems.
 
-    What is wrong with the call is left to :func:`make_job`, which reports all of it.
+    What is wrong with the configuration is left to :func:`_make_job`, which reports all of it.
     """
     overrides = request.overrides
     if asked_by(overrides, *_PROBLEM_KEYS):
         return []
-    ignored: list[str] = []
-    run = collect(ignored, find_run_of, request.model, runs_root(overrides, ignored))
     files = [*([] if run is None else [run.config_path]), *request.config]
-    config = collect(ignored, load_config, files, overrides=only(overrides, "eval.benchmark="), fallback=Config())
+    config = collect([], load_config, files, overrides=only(overrides, "eval.benchmark="), fallback=Config())
     return list(dict.fromkeys(config.eval.benchmark))
 
 
@@ -292,32 +320,37 @@ def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) 
     ]
 
 
-def _is_of_run(config: Config, files: Sequence[Path]) -> bool:
-    """Return whether the data that this call names are those of the run, which are then known as such."""
+def _data_of_run(config: Config, files: Sequence[Path]) -> str | None:
+    """Return the data of the run as its configuration has them, where those of ``config`` are the same; else None."""
     run = load_config(files, from_start=True).task
     here, its = local_path(config.task.data), local_path(run.data)
     same = config.task.data == run.data or (here.exists() and its.exists() and here.samefile(its))
-    if same:
-        config.task._written_data = run.settings["data"]
-    return same
+    return run.settings["data"] if same else None
 
 
-def _settings(request: EvalRequest, config: Config, problems: list[str], *, of_run: bool) -> EvalSettings:
-    overrides, section = request.overrides, config.eval
+def _settings(request: EvalRequest, config: Config, *, of_run: bool) -> EvalSettings:
+    """Return what the job samples. Raises UserError for too many samples, none, or a split that the data lack."""
+    overrides, section, problems = request.overrides, config.eval, list[str]()
     if asked_by(overrides, "eval.samples") and not asked_by(overrides, "eval.pass_at"):
         # The samples of this call are meant, whatever k the run or the benchmark has.
         section = section.model_copy(update={"pass_at": tuple(k for k in section.pass_at if k <= section.samples)})
-    if section.n > (most := MOST_COMPLETIONS // section.problems):
+    if section.samples_needed == 0 and not section.greedy:
+        given = typed(only(overrides, "eval.samples=")[-1])
+        problems.append(
+            f"{given} leaves only the greedy completion, and eval.greedy=false removes it: add eval.greedy=true."
+        )
+    if section.samples_needed > (most := MOST_COMPLETIONS // section.problems):
         key = asked_by(overrides, "eval.samples", "eval.pass_at") or "eval.samples"
         problems.append(
-            f"{key}: {section.n:,} samples of each of {section.problems} problems; at most {most} (the samples of an "
-            "evaluation are held in memory)."
+            f"{key}: {section.samples_needed:,} samples of each of {section.problems} problems; at most {most} (the "
+            "samples of an evaluation are held in memory)."
         )
     split, data = request.split or section.split, config.task.data
     if request.split is None and asked_by(overrides, "task.data") and not of_run and not has_split_mark(data):
         split = "all"
     if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
+    _raise(problems)
     return EvalSettings.from_config(config, section, split=split, seed=request.seed)
 
 

@@ -78,8 +78,8 @@ def _names(settings: EvalSettings, components: Iterable[str], reasons: Sequence[
     return [*names, *(f"reason/{reason}" for reason in reasons)]
 
 
-def _estimate(name: str, values: Sequence[float], result: Mapping[str, Any]) -> Estimate:
-    return share_interval(values) if metric(name).share else mean_interval(values, bounds(name, result))
+def _estimate(name: str, values: Sequence[float], *results: Mapping[str, Any]) -> Estimate:
+    return share_interval(values) if metric(name).share else mean_interval(values, bounds(name, *results))
 
 
 def range_of_rewards(rows: Sequence[ProblemValues], declared: tuple[float, float]) -> list[float] | None:
@@ -186,12 +186,12 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
         )
     if problems:
         raise UserError(problems)
-    return _compare_rows(before.rows, b, before.result)
+    return _compare_rows(before.rows, b, before.result, after.result)
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A model (before) against another (after), paired by problem; overall and by subgroup.
+    """Paired differences after - before, over all problems and by subgroup.
 
     ``note``: a remark on a comparison of two runs.
     """
@@ -218,18 +218,18 @@ def compare_models(before: Evaluation, after: Evaluation, note: str | None) -> P
     overall = compare_evals(before, after)
     by_id = {row.id: row for row in after.rows}
     groups = _by_subgroup(before.rows)
-    by_subgroup = {name: _compare_rows(rows, by_id, after.result) for name, rows in groups.items()}
+    by_subgroup = {name: _compare_rows(rows, by_id, before.result, after.result) for name, rows in groups.items()}
     return PairedComparison(before, overall, by_subgroup, note)
 
 
 def _compare_rows(
-    before: Sequence[ProblemValues], after: Mapping[str, ProblemValues], result: Mapping[str, Any]
+    before: Sequence[ProblemValues], after: Mapping[str, ProblemValues], *results: Mapping[str, Any]
 ) -> dict[str, PairedDifference]:
-    """Compare each metric of the rows with the rows ``after``, by problem; ``result`` has the range of rewards."""
+    """Compare each metric of the rows with the rows ``after``, by problem; ``results`` have the ranges of rewards."""
     table: dict[str, PairedDifference] = {}
     for name in before[0].values:
         if name in after[before[0].id].values:
             old, new = [row.values[name] for row in before], [after[row.id].values[name] for row in before]
-            first, second = (_estimate(name, values, result) for values in (old, new))
-            table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, result)))
+            first, second = (_estimate(name, values, *results) for values in (old, new))
+            table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, *results)))
     return table

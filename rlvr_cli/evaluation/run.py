@@ -28,15 +28,15 @@ from rlvr_cli.tracking.tracking import EvaluationTracking
 Outcome = tuple[Evaluation, PairedComparison | None]
 
 TWO_RUNS = (
-    "note: the differences are of these two runs, over problems; one run says nothing of its method. `rlvr sweep` with "
-    "3 or more seeds compares methods."
+    "note: this compares two trained models. One seed per method cannot rank methods; use `rlvr sweep` with 3 or more "
+    "seeds."
 )
 
 
 def run_jobs(jobs: Sequence[EvalJob], view: ProgressView) -> Iterator[Outcome]:
     """Carry out the jobs of one call, whose problems were read; yield each one's result as soon as it is there.
 
-    A model is loaded once for all jobs in a row that it stands in: `lab` is another model with another task.
+    Consecutive jobs with the same models share one load; the preset `lab` resolves to a different model per task.
     Raises UserError and RunError as :func:`evaluate` does.
     """
     tracking = _tracking(jobs[0], view)
@@ -75,8 +75,9 @@ def _run_on_same_models(jobs: list[EvalJob], view: ProgressView) -> Iterator[Out
         # A server has one model; what it is compared with is sampled here.
         engine, compared = jobs[0].settings.engine, against is not None and number == len(subjects)
         sampler = load_subject(subject, config, "auto" if compared and engine == "openai" else engine, view.say)
-        limit = f"tokens of {config.eval.base_url}"
-        jobs = [_fit(job, subject, sampler.style, sampler.tokenizer, sampler.longest, limit, view) for job in jobs]
+        if sampler.served_as is not None:
+            fits = (sampler.style, sampler.tokenizer, sampler.max_sequence, f"tokens of {config.eval.base_url}")
+            jobs = [_fit(job, subject, *fits, view) for job in jobs]
         for job, outcomes in zip(jobs, parts, strict=True):
             outcomes.append(_evaluate(job, subject, sampler, view))
             if number == len(subjects):
@@ -113,27 +114,27 @@ def _fit(
     subject: EvaluatedModel,
     style: str,
     tokenizer: Any,
-    longest: int | None,
+    max_sequence: int | None,
     limit: str,
     view: ProgressView,
 ) -> EvalJob:
-    """Return a job whose completions, of a benchmark's or a run's own length, fit into ``longest`` tokens; say so.
+    """Return a job whose completions, of a benchmark's or a run's own length, fit into ``max_sequence`` tokens; say so.
 
     Args:
-        style: of the prompts, where the model's is not known yet. longest: None = there is no limit, which ``limit``
-            names.
+        style: of the prompts, where the model's is not known yet. max_sequence: None = there is no limit, which
+            ``limit`` names.
     Raises:
         UserError: a length that this call asks for does not fit, or a prompt alone does not.
     """
-    if longest is None:
+    if max_sequence is None:
         return job
     task = job.config.task.for_model(subject.style or style)
     prompt = max(len(prompt_ids(task, problem, tokenizer)) for problem in job.problems)
-    asked, new_tokens, room = job.length_asked, job.settings.max_new_tokens, longest - prompt
+    asked, new_tokens, room = job.length_asked, job.settings.max_new_tokens, max_sequence - prompt
     if new_tokens <= room:
         return job
     name = f"{job.benchmark}: " if job.benchmark else ""
-    problem = f"prompts of up to {prompt} tokens and {new_tokens} new ones are more than the {longest} {limit}"
+    problem = f"prompts of up to {prompt} tokens and {new_tokens} new ones are more than the {max_sequence} {limit}"
     if room < 1:
         raise UserError(f"{name}{problem}. Evaluate on shorter problems.")
     if asked is not None:

@@ -60,7 +60,7 @@ class BatchSampler(Sampler):
     unfinished batch are other samples of the same policy.)
 
     Attributes:
-        stops: the ids that end a completion. positions: the model's longest sequence; None = no limit.
+        stops: the ids that end a completion.
         scored_at: the temperatures at which the engine's log-probabilities are those of the distribution sampled from;
             None = at any.
         world: the processes that share the work, each with the model; rank 0 has the store.
@@ -69,8 +69,11 @@ class BatchSampler(Sampler):
     scored_at: tuple[float, ...] | None = None
     world: World = ALONE
 
-    def __init__(self, engine: Engine, model: Any, tokenizer: Any, stops: Sequence[int], positions: int | None) -> None:
-        self.engine, self.model, self.tokenizer, self.stops, self.positions = engine, model, tokenizer, stops, positions
+    def __init__(
+        self, engine: Engine, model: Any, tokenizer: Any, stops: Sequence[int], max_sequence: int | None
+    ) -> None:
+        self.engine, self.model, self.tokenizer, self.stops = engine, model, tokenizer, stops
+        self.max_sequence = max_sequence
 
     def fill(self, store: SampleStore | None, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         """Add every missing sample. Each batch is on the disk before the next begins.
@@ -85,9 +88,9 @@ class BatchSampler(Sampler):
                 model's positions. RunError: the model's probabilities are not finite.
         """
         prompts = {problem.id: prompt_ids(task, problem, self.tokenizer) for problem in problems}
-        longest = max((len(ids) for ids in prompts.values()), default=0)
-        if self.positions is not None and longest + settings.max_new_tokens > self.positions:
-            raise UserError(too_long("max_new_tokens", settings.max_new_tokens, longest, self.positions))
+        longest_prompt = max((len(ids) for ids in prompts.values()), default=0)
+        if self.max_sequence is not None and longest_prompt + settings.max_new_tokens > self.max_sequence:
+            raise UserError(too_long("max_new_tokens", settings.max_new_tokens, longest_prompt, self.max_sequence))
         hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
 
         def stored_keys() -> frozenset[SampleKey]:
@@ -173,18 +176,26 @@ class LocalSampler(BatchSampler):
     While it samples the model is in eval mode; its random state is not touched.
 
     Args:
-        engine: auto, local or transformers.
+        engine: auto, local or transformers. key: of the configuration, which names it in messages.
     Raises:
         UserError: ``engine`` is another one, or cannot sample this model.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, engine: str = "auto", world: World = ALONE) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        engine: str = "auto",
+        world: World = ALONE,
+        key: str = "eval.engine",
+    ) -> None:
         if engine not in ("auto", "local", "transformers"):
             raise UserError(
-                f"eval.engine={engine}: cannot sample a model in this process. Allowed here: auto, local, transformers."
+                f"{key}={engine}: cannot sample a model in this process. Allowed here: auto, local, transformers."
             )
         positions = getattr(model.config, "max_position_embeddings", None)
-        super().__init__(choose_engine(engine, model)[0], model, tokenizer, eos_token_ids(model, tokenizer), positions)
+        chosen, _ = choose_engine(engine, model, key)
+        super().__init__(chosen, model, tokenizer, eos_token_ids(model, tokenizer), positions)
         self.world, self.style = world, prompt_style(model.config)
         # The other processes have no store.
         self.weights = weights_hash(model) if world.main else ""

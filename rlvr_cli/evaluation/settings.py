@@ -13,6 +13,7 @@ from rlvr_cli.tasks.base import HELD_OUT_SEED
 from rlvr_cli.tasks.problem import DataSplit
 
 BATCH = 256
+_DEFAULTS = HeldOutConfig()
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class EvalSettings:
     256 samples are kept at a time, and as many are made at once as memory holds of them.
     """
 
-    problems: int = 420
-    samples: int = 32
-    pass_at: tuple[int, ...] = (1, 8, 32)
-    temperature: float = 1.0
-    top_p: float = 1.0
+    problems: int = _DEFAULTS.problems
+    samples: int = _DEFAULTS.samples
+    pass_at: tuple[int, ...] = _DEFAULTS.reported_ks
+    temperature: float = _DEFAULTS.temperature
+    top_p: float = _DEFAULTS.top_p
     max_new_tokens: int = 1024
-    greedy: bool = True
-    split: DataSplit = "test"
+    greedy: bool = _DEFAULTS.greedy
+    split: DataSplit = _DEFAULTS.split
     batch: int | None = None
     engine: str = "auto"
     seed: int = 0
@@ -60,7 +61,8 @@ class EvalSettings:
         """Return the settings of ``section`` (None = `eval`), with ``changes`` on top; raise ValueError."""
         section = section or config.eval
         values = {name: getattr(section, name) for name in HeldOutConfig.model_fields}
-        values |= {"samples": section.n, "pass_at": section.ks, "engine": engine_of(config, section)}
+        values |= {"samples": section.samples_needed, "pass_at": section.reported_ks}
+        values["engine"] = engine_of(config, section)
         values["max_new_tokens"] = section.max_new_tokens or config.rollout.max_new_tokens
         return cls(**{**values, **changes})
 

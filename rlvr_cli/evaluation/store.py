@@ -43,7 +43,7 @@ class Sampler:
         weights: a hash of the weights, or its substitute. engine_identity: what else decides the samples.
         style: the prompts that the model was made for. tokenizer: None if only a server has it.
         served_as: the names of a served model and of its server; None for a model that is loaded here.
-        longest: the tokens of a prompt with its completion that a server takes; None = unknown.
+        max_sequence: the tokens of a prompt with its completion that are possible; None = unknown, or no limit.
     """
 
     weights: str
@@ -51,7 +51,7 @@ class Sampler:
     style: str
     tokenizer: Any = None
     served_as: tuple[str, str] | None = None
-    longest: int | None = None
+    max_sequence: int | None = None
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
         """Return what decides the samples of an evaluation; a folder never holds those of two identities."""

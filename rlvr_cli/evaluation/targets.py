@@ -111,13 +111,11 @@ def _names_a_sweep(name: str, folder: Path) -> str:
     return f"{name}: {what}.{guess} Name one of its {count(len(trials), 'trial')}: {some(trials, SHOWN)}; {every}."
 
 
-def find_run_of(name: str | None, runs_root: Path) -> RunDir | None:
+def find_run_of(name: str, runs_root: Path) -> RunDir | None:
     """Return the run that ``name`` stands for, or whose checkpoint or base (``base:RUN``) it is; None of other models.
 
-    An evaluation has its settings.
+    `rlvr eval` takes its default settings from this run.
     """
-    if name is None:
-        return newest_run(runs_root)
     name = name.removeprefix(f"{BASE}:")
     if name in PRESETS:
         return None

@@ -106,7 +106,7 @@ def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
 def _held_out_completions(config: Config, section: HeldOutConfig) -> int:
     """Count the completions of an evaluation on the held-out problems of the task."""
     problems = _count_problems(config, section.split, section.problems) or section.problems
-    return problems * (section.n + section.greedy)
+    return problems * (section.samples_needed + section.greedy)
 
 
 def _checkpoint_count(steps_total: int, every: int) -> int:

@@ -234,9 +234,9 @@ def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None
         # As in `rlvr eval`: samples of the sweep without a k leave the k that they allow.
         options = evaluation.model_dump(include={"samples", "pass_at"}, exclude_defaults=True)
         section = config.eval.model_copy(update={**({"pass_at": ()} if "samples" in options else {}), **options})
-    samples, form = section.n, at_k(metric)
+    samples, form = section.samples_needed, at_k(metric)
     names = [ACCURACY, *([GREEDY] if section.greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
-    names += [*(f"pass@{k}" for k in section.ks), *(f"maj@{k}" for k in section.ks if k > 1)]
+    names += [*(f"pass@{k}" for k in section.reported_ks), *(f"maj@{k}" for k in section.reported_ks if k > 1)]
     k = None if form is None else samples if form[1] == "n" else int(form[1])
     # For finished trials any k <= samples is computed from the samples.
     if metric in (*names, *sample_metrics()) or (evaluation is not None and k is not None and 0 < k <= samples):

@@ -36,7 +36,7 @@ def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
         world = world_of_group()
         with merged(prepared.model) as model:
-            sampler = LocalSampler(model, prepared.tokenizer, settings.engine, world)
+            sampler = LocalSampler(model, prepared.tokenizer, settings.engine, world, "validation.engine")
             if not world.main:
                 sampler.fill(None, prepared.task, problems, settings)
                 return None

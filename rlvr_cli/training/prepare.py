@@ -225,8 +225,6 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     cautions: tuple[str, ...] = ()
     if policy is None:
         method = load_demonstrations(config, task, model, tokenizer)
-        if config.validation.every:
-            _engine(config, model)  # refuses what cannot sample the model
     else:
         problems = task.problems("train", config.task.training_problems, config.run.seed)
         cautions = check_prompts(config, task, problems[:PROMPTS_MEASURED], tokenizer, _positions(model))
@@ -309,7 +307,7 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     from rlvr_cli.models.sampling.transformers import choose_engine
 
     with merged(model) as plain:
-        engine, reason = choose_engine(config.rollout.engine, plain)
+        engine, reason = choose_engine(config.rollout.engine, plain, "rollout.engine")
     if config.model.adapter.kind == "none":
         return engine, reason
     merges = engine is sample
@@ -333,8 +331,13 @@ def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
-    """Raise UserError for evaluations during training that would exceed the model's positions."""
+    """Raise UserError where evaluations during training cannot sample the model, or would exceed its positions."""
+    from rlvr_cli.models.adapter import merged
+    from rlvr_cli.models.sampling.transformers import choose_engine
+
     settings = EvalSettings.in_training(config)
+    with merged(model) as plain:
+        choose_engine(settings.engine, plain, "validation.engine")
     held_out = task.problems(settings.split, settings.problems, settings.problems_seed)
     key, longest = "rollout" if config.validation.max_new_tokens is None else "validation", settings.max_new_tokens
     positions = _positions(model)

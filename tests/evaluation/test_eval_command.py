@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.jobs import EvalRequest, make_job
+from rlvr_cli.evaluation.jobs import EvalRequest, make_jobs
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.runs.folder import RunDir
 
@@ -79,7 +79,7 @@ def test_against_shows_before_after_and_their_paired_difference(
 
 def test_a_checkpoint_that_is_gone_by_the_time_it_is_loaded(make_run: MakeRun) -> None:
     run = make_run()
-    asked = make_job(EvalRequest((str(run.path),)))
+    asked = make_jobs((), EvalRequest((str(run.path),)))[0][0]
     shutil.rmtree(run.checkpoints_dir / "step-30")
     with pytest.raises(UserError, match=r"step-30: this checkpoint was there when .* \(checkpoint\.keep="):
         load_subject(asked.target.subjects[0], asked.config, "auto", print)

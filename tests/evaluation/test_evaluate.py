@@ -126,6 +126,8 @@ def test_a_second_evaluation_samples_nothing_and_more_samples_or_problems_only_t
 
     _, steps = run(loaded[0], task, problems, SETTINGS, tmp_path)
     assert steps[-1].earlier == len(before) == 9
+    result, _ = run(loaded[0], task, problems, replace(SETTINGS, pass_at=(4,)), tmp_path)
+    assert {"pass@1", "pass@4"} <= result["metrics"].keys(), "the k of a smaller evaluation stay"
     after = records(tmp_path)
     assert len(after) == PLANNED
     assert {key: after[key] for key in before} == before

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.evaluation.metrics import (
     average,
     compare_evals,
+    compare_models,
     equal_answers,
     problem_metrics,
     range_of_rewards,
@@ -144,6 +146,20 @@ def test_two_evaluations_of_different_tasks_are_not_compared(tmp_path: Path) -> 
     # A model is asked in the style that it knows.
     style = stored(tmp_path / "style", {"a": 0.0, "b": 1.0}, task={"style": "logic_rl", "reward": "kk_logic"})
     assert compare_evals(before, style)["avg@4"].difference.value == 0.0
+
+
+def test_rewards_are_bounded_by_what_both_evaluations_record(tmp_path: Path) -> None:
+    """Overall and by subgroup."""
+    rows = tuple(ProblemValues(str(i), "2 people", {"reward": float(i % 5 > 0)}) for i in range(10))
+    sides = [
+        replace(stored(tmp_path / name, {"a": 0.0}, reward_range=limits), rows=rows)
+        for name, limits in (("before", [0.0, 1.0]), ("after", None))
+    ]
+    both, same = compare_models(*sides, note=None), compare_models(sides[0], sides[0], note=None)
+    for comparison, bounded in ((both, False), (same, True)):
+        by_subgroup = comparison.by_subgroup["2 people"]["reward"]
+        assert comparison.overall["reward"] == by_subgroup and by_subgroup.before.high is not None
+        assert (by_subgroup.before.high <= 1.0) == bounded
 
 
 def test_a_samples_random_stream_depends_on_problem_and_index_alone() -> None:

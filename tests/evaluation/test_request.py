@@ -10,7 +10,7 @@ import pytest
 from rlvr_cli.config.keys import option_override
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_job, make_jobs
+from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_jobs
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown import Countdown
@@ -21,7 +21,7 @@ MakeRun = Callable[..., RunDir]
 
 
 def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalJob:
-    return make_job(EvalRequest(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
+    return make_jobs((), EvalRequest(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))[0][0]
 
 
 def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> list[EvalJob]:
@@ -83,6 +83,9 @@ def test_a_model_is_evaluated_by_a_configuration_file(tmp_path: Path, make_run: 
             "countdown",
             3,
         )
+    file.write_text(text.replace("samples: 3, pass_at: [1]", "samples: 0, greedy: false"), encoding="utf-8")
+    asked = request(tmp_path, "eval.greedy=true", config=(file,))
+    assert asked.target.subjects[0].label == "model-1", "the file is read with what makes it valid"
     make_run("trained")
     asked = request(tmp_path, "trained", "eval.samples=2", config=(file,))
     assert (asked.target.subjects[0].label, asked.config.task.name, asked.settings.samples) == (

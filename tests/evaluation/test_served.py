@@ -131,6 +131,9 @@ def test_a_key_goes_only_to_a_server_that_the_command_line_names(
     config = load_config([run.config_path], overrides=[f"eval.{key}={value}" for key, value in served.items()])
     run.config_path.write_text(dump_yaml(config), encoding="utf-8")
     monkeypatch.setenv(variable, "hf_secret-0123456789")
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, "ambient")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gateway: ambient\nAuthorization: ambient")
     call = ["eval", str(run.path), *CALL]
     filtered = [
         "tasks",
@@ -153,6 +156,7 @@ def test_a_key_goes_only_to_a_server_that_the_command_line_names(
     assert f"the key in {variable} is sent to {server.url}" in printed.err and "hf_secret" not in printed.err
     assert set(server.keys) == {"Bearer hf_secret-0123456789"}
     monkeypatch.delenv(variable)
+    assert not [value for headers in server.headers for value in headers.values() if "ambient" in value]
     if variable == "OPENAI_API_KEY":
         # A server that wants none may be named by the run.
         server.keys.clear()

@@ -123,6 +123,13 @@ def test_a_setting_lies_above_the_runs_configuration_and_below_the_command_line(
     assert one("aime24", "eval.pass_at=[64]").settings.samples == 64, "as many as pass@k takes"
 
 
+def test_no_samples_of_a_benchmark_without_greedy_completions_is_one_message() -> None:
+    with pytest.raises(UserError, match=r"samples=0 leaves only .* add eval\.greedy=true") as caught:
+        plan("dgpo", "eval.samples=0", split="some")
+    assert "--split some: must be one of dev, test, all." in caught.value.problems, "others are reported too"
+    assert one("aime24", "eval.samples=0", "eval.greedy=true").settings.pass_at == ()
+
+
 def test_all_problems_unless_limited() -> None:
     assert one("math500").whole
     assert not one("math500", "eval.problems=8").whole

@@ -154,7 +154,7 @@ def source_of(folder: Path, task: Any, *overrides: str) -> RolloutSource:
         cast(Task, task(config.task.for_model("compact"))),
         config.task.for_model("compact").problems("train", 64, 0),
         tokenizer,
-        choose_engine("auto", model)[0],
+        choose_engine("auto", model, "rollout.engine")[0],
         folder,
         gather=list,
         main=True,

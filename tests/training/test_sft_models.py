@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.prepare import prepare_run
@@ -41,6 +43,12 @@ def gpt2_with_room(vocabulary: int) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(GPT2Config(vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=2, n_positions=8192))
+
+
+def test_held_out_problems_need_a_sampler_of_the_model(tmp_path: Path) -> None:
+    settings = {**ENGLISH, "model__name": saved(tmp_path / "model"), "validation__every": 1}
+    with pytest.raises(UserError, match=r"validation\.engine: local cannot .* Use validation\.engine=trans"):
+        prepare_run(configure(tmp_path, "run", **settings, validation__engine="local"))
 
 
 def test_training_and_resume(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class ServedSampler(Sampler):
         self.stops: tuple[int, ...] = facts.stops if facts else ()
         self.style = facts.style if facts else style
         # Of messages, only the server knows how many tokens they are.
-        self.longest = server.longest if server.endpoint == "completions" else None
+        self.max_sequence = server.max_sequence if server.endpoint == "completions" else None
         self.served_as = (Path(server.model).name.removesuffix("@main") or server.model, f"{server.kind} server")
         names = {"model": server.model, "kind": server.kind, "endpoint": server.endpoint}
         self.engine_identity = {"server": names}

@@ -49,6 +49,16 @@ class _Limited(httpx2.AsyncByteStream):
         await self.stream.aclose()
 
 
+class _Api(openai.AsyncOpenAI):
+    """The client without the headers that openai takes from the environment, such as OPENAI_CUSTOM_HEADERS."""
+
+    @property
+    def default_headers(self) -> dict[str, str | openai.Omit]:
+        json = "application/json"
+        # A small body of gzip may unpack to any size.
+        return {"Accept": json, "Content-Type": json, "User-Agent": self.user_agent, "Accept-Encoding": "identity"}
+
+
 class Client:
     """A connection to a server, for many requests at a time in one event loop; a failed one is sent ``retries`` times.
 
@@ -71,13 +81,11 @@ class Client:
             )
         except (ImportError, ValueError) as error:
             raise UserError(f"--base-url {self.url}: the proxy of the environment cannot be used: {error}") from error
-        self.api = openai.AsyncOpenAI(
+        self.api = _Api(
             api_key=self.key or "none",
             base_url=self.url,
             timeout=openai.Timeout(options.request_timeout, connect=min(_CONNECT_SECONDS, options.request_timeout)),
             max_retries=retries,
-            # A small body of gzip may unpack to any size.
-            default_headers={"Accept-Encoding": "identity"},
             http_client=http,
         )
 
@@ -152,7 +160,7 @@ class Server:
     Attributes:
         kind: eval.server, resolved. name: of the model in requests; None if the server takes none.
         model: its name in answers, which names the samples; empty = any.
-        longest: prompt and completion together, in tokens, if the server lists it.
+        max_sequence: prompt and completion together, in tokens, if the server lists it.
     """
 
     options: EvalConfig
@@ -160,7 +168,7 @@ class Server:
     endpoint: Endpoint
     name: str | None
     model: str = ""
-    longest: int | None = None
+    max_sequence: int | None = None
 
     async def complete(self, client: Client, prompt: Prompt, params: SamplingParams) -> Answer:
         """Return one completion. Raises RunError if there is none, or another model answers."""
@@ -190,7 +198,7 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
     url = url_of(options)
     async with Client(options, say, min(_FIRST_RETRIES, options.retries)) as client:
         try:
-            kind, name, longest = await _choose_model(client, say)
+            kind, name, max_sequence = await _choose_model(client, say)
             endpoint: Endpoint = "completions" if facts is not None else "chat"
             endpoint = endpoint if options.endpoint == "auto" else options.endpoint
             if facts is None and (endpoint == "completions" or kind == "transformers"):
@@ -207,7 +215,7 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
             messages = ({"role": "user", "content": "Say yes."},)
             prompt = Prompt("Say yes.") if endpoint == "completions" else Prompt(messages=messages)
             params = SamplingParams(max_new_tokens=1, eos_token_ids=facts.stops if facts else ())
-            server = Server(options, kind, endpoint, name, longest=longest)
+            server = Server(options, kind, endpoint, name, max_sequence=max_sequence)
             model = (await server.complete(client, prompt, params)).model or name
         except RunError as error:
             raise UserError(str(error)) from error

@@ -20,10 +20,11 @@ from rlvr_cli.models.sampling.memory import explain_out_of_memory
 _LOGITS_AT_ONCE = 2**28
 
 
-def choose_engine(name: str, model: Any) -> tuple[Engine, str]:
+def choose_engine(name: str, model: Any, key: str) -> tuple[Engine, str]:
     """Return the sampling function for a model and the reason for the choice.
 
     name: "auto" (local where it computes the model exactly, else transformers), "local" or "transformers".
+    key: of the configuration, in messages.
     Raises UserError when "local" is asked for a model it does not support.
     """
     if name == "transformers":
@@ -32,9 +33,7 @@ def choose_engine(name: str, model: Any) -> tuple[Engine, str]:
     if reason is None:
         return sample, "the local key-value-cache sampler"
     if name == "local":
-        raise UserError(
-            f"rollout.engine: local cannot run this model: {reason}. Use rollout.engine=auto or transformers."
-        )
+        raise UserError(f"{key}: local cannot run this model: {reason}. Use {key}=transformers.")
     return generate_with_transformers, f"transformers' generate, because {reason}"
 
 

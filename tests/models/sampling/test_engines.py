@@ -70,13 +70,13 @@ def test_greedy_agrees_with_the_local_sampler() -> None:
 
 
 def test_auto_takes_the_local_sampler_where_it_can_and_says_why_not() -> None:
-    assert choose_engine("auto", make("llama"))[0] is sample
-    engine, reason = choose_engine("auto", gpt2())
+    assert choose_engine("auto", make("llama"), "rollout.engine")[0] is sample
+    engine, reason = choose_engine("auto", gpt2(), "rollout.engine")
     assert engine is generate_with_transformers
     assert "GPT2LMHeadModel" in reason
-    assert choose_engine("transformers", make("llama"))[0] is generate_with_transformers
+    assert choose_engine("transformers", make("llama"), "rollout.engine")[0] is generate_with_transformers
     with pytest.raises(UserError, match=r"rollout\.engine.*GPT2LMHeadModel"):
-        choose_engine("local", gpt2())
+        choose_engine("local", gpt2(), "rollout.engine")
 
 
 @pytest.mark.parametrize("engine", [sample, generate_with_transformers])
