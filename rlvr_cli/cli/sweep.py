@@ -126,7 +126,9 @@ def stop(sweep: SweepName) -> None:
     """Save every running trial of a sweep, and end it."""
     import os
     import signal
+    import socket
     import time
+    from contextlib import suppress
 
     from rlvr_cli.core.files import LOCK
     from rlvr_cli.sweeps import slurm_queue
@@ -144,7 +146,11 @@ def stop(sweep: SweepName) -> None:
         raise UserError(f"{folder.path}: is not running.")
     end = time.monotonic() + STOP_SECONDS
     if here:
-        os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
+        pid, _, host = (folder.path / LOCK).read_text(encoding="utf-8").strip().partition("@")
+        if host != socket.gethostname():
+            raise UserError(f"{folder.path}: runs on {host}; stop it there.")
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(int(pid), signal.SIGTERM)
     slurm_queue.cancel_jobs(folder, jobs, end)
     while folder.running():
         if time.monotonic() > end:

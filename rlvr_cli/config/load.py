@@ -101,9 +101,15 @@ def load(
     written: dict[str, str] = {}
     paths = written if from_start else None
     imports = Imports(allowed=import_files)
-    files = [layer for source in config_files for layer in _file_layers(source, problems, imports, paths)]
+    files, of_sources = list[Layer](), list[Layer]()
+    for source in config_files:
+        row = source if isinstance(source, SweepRow) else SweepRow((source,), ())
+        of_row = list(_file_layers(row.files, problems, imports, paths))
+        files += of_row
+        # A row's layers rank as overrides, which they are in the run of its trial.
+        of_sources += [*of_row, *map(imports.layer, row.layers)]
     user_layers = [
-        *files,
+        *of_sources,
         *map(imports.layer, _option_layers({"method": method, "task": task, "model": model})),
         *map(imports.layer, choices_first(KEYS, list(_override_layers(overrides, problems)))),
     ]
@@ -207,21 +213,19 @@ def _merge(schema: Schema, layers: Iterable[Layer], presets: tuple[Layer, ...] =
 
 
 def _file_layers(
-    entry: Path | SweepRow, problems: list[tuple[str, str]], imports: Imports, written: dict[str, str] | None = None
+    files: Sequence[Path], problems: list[tuple[str, str]], imports: Imports, written: dict[str, str] | None = None
 ) -> Iterator[Layer]:
-    """Yield a file's layers over its includes, or a row's over its files.
+    """Yield the layers of files, each over its includes.
 
     Args:
         written: collects resolved path -> relative path for a run that was started in another folder; None = keep paths
             as written.
     """
-    for file in entry.files if isinstance(entry, SweepRow) else (entry,):
+    for file in files:
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
             values = source.values if written is None else _from_start(source.path, source.values, written)
             layer = Layer(str(source.path), values, source.document.lines)
             yield imports.layer(layer, source.path.parent)
-    if isinstance(entry, SweepRow):
-        yield from map(imports.layer, entry.layers)
 
 
 # Keys that may hold a path. User files are in a run's folder `code`.

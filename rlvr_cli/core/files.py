@@ -247,7 +247,7 @@ def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[
             raise UserError(f"{held}: in use by another process (pid {holder}). {advice}") from error
         stream.seek(0)
         stream.truncate()
-        stream.write(f"{os.getpid()}\n")
+        stream.write(f"{os.getpid()}@{socket.gethostname()}\n")
         stream.flush()
         yield
 

@@ -90,12 +90,13 @@ def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> li
     return chosen
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Worker:
-    """The process that runs the trial ``entry``."""
+    """The process that runs the trial ``entry``; ``pruned``: it got SIGTERM because the search stops its trial."""
 
     entry: Entry
     process: subprocess.Popen[bytes]
+    pruned: bool = False
 
 
 class _Driver:
@@ -121,6 +122,10 @@ class _Driver:
         terminated = False
         with StopRequest() as stop, SweepScreen(self.console) as screen:
             self._look(self.plan.named)
+            for trial in self._shown():
+                # The driver may have been killed after the end of a trial and before the decision on it.
+                if trial.status.state in ("finished", "failed"):
+                    self._prune(trial.status.entry)
             for line in (self._announcement(), *self.plan.notes()):
                 screen.message(line)
             try:
@@ -179,7 +184,9 @@ class _Driver:
     def _start_workers(self) -> None:
         """Start a worker for an open trial in each free slot, and prune the trials that the search stops."""
         for worker in self.workers.values():
-            if self.search is not None and self.search.pruned(worker.entry):
+            if not worker.pruned and self.search is not None and self.search.pruned(worker.entry):
+                # A second signal would end the trial without saving it.
+                worker.pruned = True
                 worker.process.terminate()
         for number, slot in enumerate(self.slots):
             if number not in self.workers and (entry := self._next_trial()) is not None:

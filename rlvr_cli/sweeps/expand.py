@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.checks import check_training
+from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import SweepRow, load_config
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.user_files import names_a_file
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import label, override_text
 from rlvr_cli.core.text import some
@@ -112,7 +114,8 @@ def expand(
     if seeds is not None:
         file = with_seeds(file, seeds)
     axes = read_axes(file)
-    problems = [*axes.problems, *_override_problems(overrides, axes)]
+    common = [*located_set(file), *((label(text), text) for text in overrides)]
+    problems = [*axes.problems, *_override_problems(overrides, axes), *_misplaced_files(common, axes)]
     space = None
     if file.spec.search is not None:
         space, space_problems = search_space(file, axes)
@@ -127,7 +130,6 @@ def expand(
     if only is not None:
         chosen = match_rows(rows, only)
         points, rows = [points[index] for index in chosen], [rows[index] for index in chosen]
-    common = [*located_set(file), *((label(text), text) for text in overrides)]
     trials: list[Trial] = []
     combos: list[tuple[AxisPoint, ...]] = []
     failing: dict[SpecProblem, list[str]] = {}
@@ -211,6 +213,19 @@ def _override_problems(overrides: Sequence[str], axes: SweepAxes) -> list[SpecPr
     return problems
 
 
+def _misplaced_files(common: Sequence[tuple[str, str]], axes: SweepAxes) -> list[SpecProblem]:
+    """Report Python files of methods and tasks where the sweep does not copy them: overrides, and axes of tasks."""
+    points = [point for axis in axes.axes for point in axis.points]
+    written = [(location, *text.partition("=")[::2]) for location, text in common]
+    written += [(point.location, key, str(value)) for point in points for key, value in point.values.items()]
+    message = "name a Python file in `methods` or in the base configuration (`base`): the sweep keeps a copy of those"
+    return [
+        (location, f"{key}: {message}")
+        for location, key, value in written
+        if full_key(key.strip()) in (METHOD, "task.name") and names_a_file(value)
+    ]
+
+
 def _search_problems(sweep: Sweep) -> list[SpecProblem]:
     file, spec = sweep.file, sweep.file.spec
     assert spec.search is not None and sweep.space is not None
@@ -234,25 +249,39 @@ def _evaluation_configs(
     trials: Sequence[Trial],
     combos: Sequence[tuple[AxisPoint, ...]],
 ) -> tuple[list[Config], list[SpecProblem]]:
-    """Return the configurations with `eval.set`, for the evaluation of finished trials, and their problems.
+    """Return the configurations with the sweep's `eval`, for the evaluation of finished trials, and their problems.
 
-    A benchmark sets the keys of the task, so only keys of the section `eval` are checked.
+    A benchmark sets the keys of the task, so only the values of the section `eval` are checked.
     """
     spec = file.spec.eval
     as_trained = [trial.config for trial in trials]
-    on_benchmarks = spec is not None and any(benchmarks_of(spec, config) for config in as_trained)
-    wanted = {} if spec is None else spec.set
-    wanted = {key: value for key, value in wanted.items() if not on_benchmarks or key.startswith("eval.")}
-    if not wanted:
+    if spec is None:
         return as_trained, []
-    texts = [(file.location("eval", "set", key), override_text(key, value)) for key, value in wanted.items()]
+    on_benchmarks = any(benchmarks_of(spec, config) for config in as_trained)
+    texts: list[tuple[str, str]] = []
+    unknown: list[SpecProblem] = []
+    for key, value in spec.set.items():
+        location, path = file.location("eval", "set", key), tuple(key.split("."))
+        if not on_benchmarks or path[0] == "eval":
+            texts.append((location, override_text(key, value)))
+        elif not KEYS.is_known(path):
+            guess = KEYS.suggest(path)
+            unknown.append((location, f"eval.set: {key}: unknown key.{f' Did you mean `{guess}`?' if guess else ''}"))
+    if spec.samples is not None:
+        texts.append((file.location("eval", "samples"), override_text("eval.samples", spec.samples)))
+    if spec.samples is not None or spec.pass_at:
+        # As in `rlvr eval`, samples without a k leave the k that they allow.
+        texts.append((file.location("eval", "pass_at"), override_text("eval.pass_at", list(spec.pass_at))))
+    if not texts:
+        return as_trained, unknown
     try:
         return [
             load_config([SweepRow(tuple(file.base), combination_layers([*common, *texts], combo))], import_files=True)
             for combo in combos
-        ], []
+        ], unknown
     except ConfigError as error:
-        return as_trained, [(location, f"eval.set: {text}") for location, text in error.by_origin]
+        prefix = "eval.set" if spec.set else "eval"
+        return as_trained, [*unknown, *((location, f"{prefix}: {text}") for location, text in error.by_origin)]
 
 
 def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[SpecProblem]:

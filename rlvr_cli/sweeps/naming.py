@@ -15,7 +15,8 @@ from rlvr_cli.core.user_code import ENDING
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, split_names, values_of
 
-# Keys that do not change a training: its folder, tracking, cluster, checkpoints, and final evaluation.
+# Keys that do not change a training: its folder, tracking, cluster, checkpoints, and benchmarks. The other keys of
+# `eval` do not change it either, but `rlvr eval RUN` reads them in the run's copy, which is not rewritten.
 NOT_IDENTITY = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
 
 

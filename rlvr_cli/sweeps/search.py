@@ -70,6 +70,8 @@ class Search:
         # The number of evaluations that were read, and the decision to stop it, of each trial that may be pruned.
         self._read: dict[str, int] = {}
         self._decisions: dict[str, dict[str, Any]] = {}
+        # A first seed whose other seeds are in the plan of an earlier driver was not pruned.
+        self._continued = {entry.id for entry in plan.trials}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         pruning, journal = self.spec.pruning, folder.path / JOURNAL
         # A killed process may have left its lock and an incomplete line.
@@ -93,7 +95,7 @@ class Search:
             running: ids of the trials that have a worker.
         """
         assert plan.search is not None
-        statuses = {status.entry.id: status for status in self.folder.statuses(plan)}
+        statuses = {status.entry.id: self._undecided(status) for status in self.folder.statuses(plan)}
         self._drop_unfinished()
         self._tell(statuses)
         extended = self._with_all_seeds(plan, statuses)
@@ -120,6 +122,8 @@ class Search:
         depends on the values, not on when they are read.
         """
         trial = next((trial for trial in self._running() if _runs(trial)[0] == entry.id), None)
+        if trial is not None and not self._continued.isdisjoint(_runs(trial)[1:]):
+            return None
         if self.spec.pruning is None or trial is None or entry.id in self._decisions:
             return self._decisions.get(entry.id)
         run = self.folder.run_dir(entry)
@@ -145,6 +149,11 @@ class Search:
             )
             self._decisions[entry.id] = {"reason": reason, "rollout": max(values)}
         return self._decisions.get(entry.id)
+
+    def _undecided(self, status: TrialStatus) -> TrialStatus:
+        """Return the status; that of a finished trial that the driver still has to record as pruned is `running`."""
+        undecided = status.state == "finished" and self.pruned(status.entry) is not None
+        return replace(status, state="running") if undecided else status
 
     def configurations(self) -> list[FrozenTrial]:
         """Return the trials of the study that have runs."""
@@ -179,7 +188,8 @@ class Search:
         """End suggestions whose process was killed before it recorded them; the sampler repeats them."""
         for trial in self._trials_of_study():
             if trial.state == TrialState.RUNNING and RUNS not in trial.user_attrs:
-                self.study.tell(trial.number, state=TrialState.FAIL)
+                rejected = trial.user_attrs.get(UNUSED, "repeated") != "repeated"
+                self.study.tell(trial.number, state=TrialState.PRUNED if rejected else TrialState.FAIL)
 
     def _tell(self, statuses: Mapping[str, TrialStatus]) -> None:
         """Tell the sampler the value of each configuration whose runs have ended. Failed runs may be retried."""

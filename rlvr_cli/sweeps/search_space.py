@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -94,7 +94,16 @@ def search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProb
         elif wrong := exclusion.rule.keys() & {*ranged, SEED}:
             message = f"exclude: {', '.join(sorted(wrong))} cannot be excluded in a search: it is a range, or the seed"
             problems.append((exclusion.location, message))
+        elif not all(_matches_a_point(exclusion, axis) for axis in searched):
+            problems.append((exclusion.location, f"exclude: {exclusion.written} matches no trial"))
     space = Space(searched, tuple(seeds), axes.exclusions)
     if not problems and not axes.problems and not space.corners():
         problems.append((file.location("exclude"), "exclude: leaves nothing to search in"))
     return space, problems
+
+
+def _matches_a_point(exclusion: Exclusion, axis: Axis) -> bool:
+    """Return whether a point of the axis has the excluded values of the axis's keys."""
+    assert not isinstance(exclusion.rule, str)
+    of_axis = replace(exclusion, rule={key: value for key, value in exclusion.rule.items() if key in axis.keys})
+    return any(of_axis.matches([point]) for point in axis.points)

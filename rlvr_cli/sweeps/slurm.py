@@ -14,6 +14,7 @@ from rlvr_cli.config.launch import SlurmConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
+from rlvr_cli.core.files import read_jsonl, truncate_jsonl
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_job import Job
@@ -124,16 +125,23 @@ def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions)
         raise UserError(f"{folder.path}: is a search, which runs on this machine. Leave out --submit.")
     with folder.locked():
         queued = queued_jobs(folder)
+        lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
         entries = reopen_trials(folder, plan, names)
-        configs = {
-            entry.id: load_config(
-                [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
-            )
-            for entry in entries
-        }
-        resources = _resources(configs, plan.slots, lambda key: str(folder.path))
-        waiting = [entry for entry in entries if entry.name not in queued]
-        return _submit(folder, plan, waiting, resources, options)
+        try:
+            configs = {
+                entry.id: load_config(
+                    [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
+                )
+                for entry in entries
+            }
+            resources = _resources(configs, plan.slots, lambda key: str(folder.path))
+            waiting = [entry for entry in entries if entry.name not in queued]
+            return _submit(folder, plan, waiting, resources, options)
+        except BaseException:
+            # Undo the retry, so that the same command can be repeated.
+            for entry in entries:
+                truncate_jsonl(folder.attempts_path(entry), lines[entry.name])
+            raise
 
 
 def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, options: WorkerOptions) -> list[str]:

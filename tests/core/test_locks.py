@@ -26,7 +26,7 @@ def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path, monkeypatc
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with sole_writer(tmp_path, ""):
         for _ in range(2):
-            with pytest.raises(UserError, match=r"in use by another process \(pid \d+\)\. Wait"):
+            with pytest.raises(UserError, match=r"in use by another process \(pid \d+@\S+\)\. Wait"):
                 sole_writer(tmp_path, "Wait.").__enter__()
     assert not is_held(tmp_path)
 

@@ -173,3 +173,11 @@ def test_every_example_expands(file: Path) -> None:
     sweep = expand(read_sweep(file))
     assert sweep.corners and (sweep.trials or sweep.space is not None)
     assert not any(group.cannot_differ for group in same_gradient_arms(sweep))
+
+
+def test_the_worker_loads_the_configuration_of_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the environment sets a folder that the sweep's overrides leave out."""
+    monkeypatch.setenv("RLVR_DATA_DIR", str(tmp_path))
+    (trial,) = sweep(tmp_path, "set: {task.name: kk, task.data_dir: null}\ngrid:\n  task.data: [kk]\n").trials
+    assert trial.config.task.data_dir is None
+    assert config_hash(load_config([], overrides=trial.overrides)) == trial.id

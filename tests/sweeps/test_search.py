@@ -10,13 +10,17 @@ from typing import Any
 import optuna
 import pytest
 from optuna.storages import JournalStorage
+from optuna.trial import TrialState
+from rich.console import Console
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.store.find import find_runs
+from rlvr_cli.sweeps.driver import _Driver
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 from rlvr_cli.sweeps.ranking import rank
 from rlvr_cli.sweeps.search import Search
+from rlvr_cli.sweeps.slots import Slot
 from tests.sweeps.searches import HEAD, begin, end, go_on
 
 SPACE = "methods: [grpo, lopti]\ngrid:\n  optimizer.lr: {log_range: [1e-5, 1e-2]}\n"
@@ -52,6 +56,25 @@ def test_one_seed_and_one_worker_give_the_same_trials(tmp_path: Path, sampler: s
     assert first.search is not None and first.search.ended == "the 6 configurations were run"
     other = go_on(begin(tmp_path / "c", text.replace("trials: 6", "trials: 6, seed: 1")), bell)
     assert not any(one in suggested(first) for one in suggested(other))
+
+
+def test_a_rejected_suggestion_that_was_cut_short_counts_as_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = HEAD + "methods: [grpo, lopti, dapo, cispo]\nexclude: [{method: [grpo, lopti, dapo]}]\nsearch: {trials: 2}\n"
+    place = begin(tmp_path, text)
+
+    def killed(*arguments: object, **others: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.Study, "tell", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Search(place, place.read_plan()).advance(place.read_plan())
+    search = Search(place, place.read_plan())
+    assert [trial.user_attrs for trial in search.study.trials] == [{"unused": "excluded"}]
+    search.advance(place.read_plan())
+    assert search.study.trials[0].state == TrialState.PRUNED
 
 
 @pytest.mark.parametrize("moment", ["before a parameter", "after the parameters", "in the study"])
@@ -176,6 +199,27 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     assert len(ranking.complete) == 4
     (note,) = find_runs([str(place.path)], tmp_path).notes
     assert "left out because the search stopped them" in note and bad[0].entry.name in note
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_trial_that_ends_before_its_decision_is_given_up(tmp_path: Path, killed: bool) -> None:
+    """Its last evaluations are read after its end, by the same driver or by the next."""
+    text = HEAD + "grid:\n  optimizer.lr: [1e-4, 2e-4, 3e-4]\nseeds: 2\n"
+    place = begin(tmp_path, text + "search: {trials: 3, pruning: {startup: 2}}\n")
+    go_on(place, lambda varies: [0.1, 0.2, 0.3, 0.4], most=4)
+    search = Search(place, place.read_plan())
+    plan = search.advance(place.read_plan())
+    bad = plan.trials[4]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(search, "pruned", lambda entry: None)
+        end(place, search, bad, [0.0] * 4)
+    if not killed:
+        assert search.advance(plan, {bad.id}).trials == plan.trials
+        assert search.configurations()[-1].state == TrialState.RUNNING
+    driver = _Driver(place, plan, [Slot()], (), Console(quiet=True))
+    assert driver.drive() == 0
+    assert states(place) == {"finished": 4, "pruned": 1} and place.pruned_at(bad) == 1
+    assert Search(place, plan).configurations()[-1].state == TrialState.PRUNED
 
 
 def test_a_search_may_be_made_longer_and_another_space_is_refused(tmp_path: Path) -> None:

@@ -100,14 +100,14 @@ def test_a_configuration_below_the_median_is_stopped(tmp_path: Path) -> None:
     file = write_search(
         tmp_path / "s.yaml",
         set={"train.rollouts": 30, "checkpoint.every": 1000},
-        grid={"eval.max_new_tokens": [4, 24]},
+        grid={"validation.max_new_tokens": [4, 24]},
         objective={"metric": "length", "direction": "maximize"},
         search={"trials": 2, "sampler": "random", "seed": SEED, "pruning": {"startup": 1}},
     )
     sweep = SweepDir(tmp_path / "runs" / "sweep")
     said = finish(start(file), file)
     plan = sweep.read_plan()
-    assert [entry.varies["eval.max_new_tokens"] for entry in plan.trials] == [24, 4]
+    assert [entry.varies["validation.max_new_tokens"] for entry in plan.trials] == [24, 4]
     assert [status.state for status in sweep.statuses(plan)] == ["finished", "pruned"]
     stopped = plan.trials[1]
     assert sweep.pruned_at(stopped) == 1 and "below the median" in said

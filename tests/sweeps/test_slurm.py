@@ -83,7 +83,9 @@ def test_what_cannot_work_is_refused_before_anything_is_submitted(
     assert not (cluster.parent / "runs").exists() and not (cluster / "script-1").exists()
 
 
-def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_waits_is_submitted_and_never_twice(
+    cluster: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One trial is finished, one has failed, one is in the queue, one waits."""
     folder = cluster.parent
     made, place, plan = begun(folder)
@@ -114,6 +116,11 @@ def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pyt
     shown_text = " ".join(capsys.readouterr().out.split())
     assert "in Slurm: lopti-s0 41_0" in shown_text
     assert "ended: lopti-s1's job 41_1 CANCELLED; continue with: rlvr sweep" in shown_text
+    monkeypatch.setenv("REFUSES", "2")
+    assert run(["sweep", "retry", str(place.path), "--submit", "slurm"]) == 2
+    assert place.statuses(plan)[1].state == "failed", "a refused retry is undone, and may be repeated"
+    monkeypatch.setenv("REFUSES", "0")
+    capsys.readouterr()
     assert run(["sweep", "retry", str(place.path), "--submit", "slurm", "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == [{"job": "42", "trials": ["grpo-s1"]}]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,26 @@ def test_altered_records_are_named(
     path.write_text(before.replace(old, new, 1))
     assert run(["sweep", "status", str(place.path)]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["elsewhere", socket.gethostname()])
+def test_only_a_sweep_of_this_machine_is_signalled(
+    tmp_path: Path, host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its process has ended since."""
+    _, place, _ = begun(tmp_path)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with place.locked():
+        lock = place.path / ".lock"
+        assert lock.read_text() == f"{os.getpid()}@{socket.gethostname()}\n"
+        lock.write_text(f"{child}@{host}\n")
+        monkeypatch.setattr("rlvr_cli.cli.sweep.STOP_SECONDS", 0.0)
+        assert run(["sweep", "stop", str(place.path)]) == (2 if host == "elsewhere" else 1)
+    said = f"{place.path}: runs on elsewhere; stop it there." if host == "elsewhere" else "was asked to stop"
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
