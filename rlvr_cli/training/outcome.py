@@ -62,7 +62,7 @@ def _training(rows: list[dict[str, Any]], prompts: int) -> list[Cell]:
         return []
     ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
     values = ", ".join(f"{_with_error(row, prompts)} in rollout {row['rollout'] + 1}" for row in ends)
-    return [f"training accuracy: {values} (held-out: not measured on the way; validation.every=N does)"]
+    return [f"training accuracy: {values} (no two held-out evaluations to compare; validation.every=N makes them)"]
 
 
 def _with_error(row: Mapping[str, Any], prompts: int) -> str:
