@@ -10,8 +10,9 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.messages import read_section
+from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.section import FromList, Section, Text
-from rlvr_cli.core.yaml import YamlProblem, parse, read_text
+from rlvr_cli.core.yaml import YamlProblem, parse
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
 # Most characters that `...` matches: unbounded, a text of nothing but "if" takes quadratic time.
@@ -47,9 +48,9 @@ def read_lists(path: Path | None) -> dict[str, WordKind]:
     Raises:
         UserError: every problem of the file, with its line.
     """
-    source = TABLE_5 if path is None else path
+    source = TABLE_5 if path is None else config_file(path)
     try:
-        document = parse(read_text(source))
+        document = parse(read_config(source))
     except YamlProblem as problem:
         raise UserError(f"{problem.at(source)}  {problem.message}") from None
     if not isinstance(document.data, dict) or not document.data:

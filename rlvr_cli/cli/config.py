@@ -1,4 +1,4 @@
-"""`rlvr config`: the resolved configuration, and the list of all keys."""
+"""`rlvr config`: the resolved configuration, and the lists of all keys and recipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.terminal import Cell, Marked
 from rlvr_cli.core.text import for_terminal
 
-app = App(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
+app = App(help="Show the resolved configuration, every key with its meaning, or the recipes.", no_args_is_help=True)
 
 
 @app.command()
@@ -90,4 +90,33 @@ def keys(
         kinds = f"{', '.join(key.kinds)}: " if key.kinds else ""
         cells.append((key.name, yaml_text(default), kinds + key.meaning, key.type))
     table = Table("", ("key", "default", "meaning", "takes"), cells)
+    show_document(form, ResultDocument(tables=[table], data=rows, rows=rows))
+
+
+@app.command()
+def recipes(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Print this recipe; or list those in a folder, as `papers/dgpo`."),
+    ] = None,
+    form: ListFormat = "table",
+) -> None:
+    """List the configuration and sweep files that come with rlvr, or print one, to copy and change.
+
+    A recipe's name stands for its file: `rlvr sweep sweeps/methods`, `rlvr train -c lab_stable`.
+    """
+    from rlvr_cli.core.errors import UserError
+    from rlvr_cli.core.recipes import copyable, no_recipe, recipe_files, summary
+    from rlvr_cli.core.table import ResultDocument, Table
+
+    files = recipe_files()
+    if name is not None and (file := files.get(name.removesuffix(".yaml"))) is not None:
+        print(copyable(file), end="")
+        return
+    folder = "" if name is None else f"{name.rstrip('/')}/"
+    shown = {key: path for key, path in files.items() if key.startswith(folder) and not path.name.startswith("_")}
+    if not shown:
+        raise UserError(f"{name}: {no_recipe(str(name))}")
+    rows = [{"name": key, "content": summary(path), "path": str(path)} for key, path in shown.items()]
+    table = Table("", ("name", "content"), [(row["name"], row["content"]) for row in rows])
     show_document(form, ResultDocument(tables=[table], data=rows, rows=rows))

@@ -42,7 +42,7 @@ ConfigFiles = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="YAML configuration; later files win over earlier ones. FILE:ROW = a trial of a sweep file.",
+        help="YAML file or recipe (`rlvr config recipes`); later ones win. FILE:ROW = a trial of a sweep file.",
     ),
 ]
 Method = Annotated[

@@ -54,7 +54,9 @@ SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name 
 
 @app.command("run")
 def run_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep file.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The sweep file, or a recipe: sweeps/methods.", show_default=False)
+    ],
     overrides: Overrides = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the trials, the cost and the identical arms; start nothing.")

@@ -23,6 +23,7 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer, Merged, SetByUser, choices_first, label, parse_override, validate
+from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, MethodTables, nearest_method, parse_method_name, presets_of
@@ -222,7 +223,7 @@ def _file_layers(
             as written.
     """
     for file in files:
-        for source in source_files(Path(file), tuple(Config.model_fields), problems):
+        for source in source_files(config_file(file), tuple(Config.model_fields), problems):
             values = source.values if written is None else _from_start(source.path, source.values, written)
             layer = Layer(str(source.path), values, source.document.lines)
             yield imports.layer(layer, source.path.parent)

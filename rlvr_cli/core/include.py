@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path
-from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, read_text, yaml_text
+from rlvr_cli.core.recipes import config_file, read_config
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, yaml_text
 
 INCLUDE = "include"
 # A key that is refused: code in a configuration.
@@ -36,8 +36,8 @@ class SourceFile:
 def source_files(file: Path, sections: Collection[str], problems: list[tuple[str, str]]) -> list[SourceFile]:
     """Load ``file`` and, recursively, the files of its key `include`, the lowest layer first.
 
-    Paths are relative to the including file. A file that is included twice is loaded once, at its first occurrence, so
-    that it does not override layers above it.
+    Paths are relative to the including file; names of recipes are allowed. A file that is included twice is loaded
+    once, at its first occurrence, so that it does not override layers above it.
 
     Args:
         sections: the top-level keys of a configuration.
@@ -79,7 +79,7 @@ class _Reading:
             self.problems.append((origin, reason))
             return
         try:
-            text = read_text(file)
+            text = read_config(file)
             document = parse(text)
         except YamlProblem as problem:
             reason = problem.message if is_yaml(real) else "not valid YAML"
@@ -133,7 +133,7 @@ def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]
     for number, name in enumerate(names):
         at = document.lines.get((INCLUDE, number), line)
         try:
-            yield _short(file.parent / local_path(name)), at
+            yield _short(config_file(name, file.parent)), at
         except UserError as error:
             problems.append((f"{file}:{at}", f"{INCLUDE}: {error}"))
 

@@ -38,7 +38,7 @@ _STAGE_3 = {
     "stage3_gather_16bit_weights_on_model_save": True,
 }
 _ON_THE_HOST = {"device": "cpu", "pin_memory": True}
-# The same as files, to copy and change: configs/deepspeed.
+# The same as files, to copy and change: `rlvr config recipes deepspeed`.
 PRESETS: dict[str, dict[str, Any]] = {
     "zero2": {**_OF_PRESETS, "zero_optimization": {"stage": 2, "overlap_comm": True, "contiguous_gradients": True}},
     "zero3": {**_OF_PRESETS, "zero_optimization": _STAGE_3},

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.recipes import recipe_name
 
 TRIALS = "trials.json"
 
@@ -48,14 +49,19 @@ def is_pruned(folder: Path, trial: str) -> bool:
 
 def command_of(content: Mapping[str, Any]) -> str:
     """Return what continues the sweep, on a command line."""
-    return shlex.join(map(str, ["rlvr", "sweep", content.get("file", "FILE"), *content.get("given", ())]))
+    file = recipe_name(Path(str(content.get("file", "FILE"))))
+    return shlex.join(map(str, ["rlvr", "sweep", file, *content.get("given", ())]))
 
 
 def command_to_evaluate(content: Mapping[str, Any]) -> str:
     """Return the command line that evaluates every trial: the sweep again, with the key `eval` in its file."""
     if content.get("eval") is not None:
         return command_of(content)
-    return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(content.get('file', 'FILE')))} && {command_of(content)}"
+    file = Path(str(content.get("file", "FILE")))
+    if (name := recipe_name(file)) != str(file):
+        copied = {**content, "file": file.name}
+        return f"rlvr config recipes {name} > {file.name} && {command_to_evaluate(copied)}"
+    return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(file))} && {command_of(content)}"
 
 
 def _fault(content: Any) -> str | None:

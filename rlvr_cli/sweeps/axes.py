@@ -14,9 +14,9 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.config.user_files import Imports, absolute_method, names_a_file, with_files
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
 from rlvr_cli.core.layers import Layer, Merged, override_text, parse_override
+from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
@@ -315,7 +315,7 @@ class _AxisReader:
             return merged
         for name in names:
             try:
-                included = self.file.path.parent / local_path(name)
+                included = config_file(name, self.file.path.parent)
             except UserError as error:
                 self.problems.append((location, f"list: {INCLUDE}: {error}"))
                 continue

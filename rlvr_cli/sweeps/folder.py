@@ -11,6 +11,7 @@ from typing import Any, Literal
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, is_held, read_jsonl, sole_writer, truncate_jsonl, write_json
+from rlvr_cli.core.recipes import config_file
 from rlvr_cli.runs.folder import RunDir, now
 from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
 from rlvr_cli.sweeps.expand import folder_of
@@ -309,7 +310,7 @@ def find_sweep(name: str) -> SweepDir:
     for folder in (SweepDir(root / name), SweepDir(Path(name))):
         if folder.exists():
             return folder
-    if Path(name).is_file():
+    if config_file(name).is_file():
         folder = SweepDir(folder_of(read_sweep(Path(name))))
         if folder.exists():
             return folder

@@ -15,8 +15,9 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.keys import describe_field
 from rlvr_cli.core.layers import Layer, choices_first, override_text, parse_override
+from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.core.yaml import YamlProblem, parse, read_text
+from rlvr_cli.core.yaml import YamlProblem, parse
 from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, full_key, read_axes, values_of
 from rlvr_cli.sweeps.naming import combination_name, short_varying_keys
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
@@ -102,12 +103,13 @@ def located_set(file: SweepFile) -> list[tuple[str, str]]:
 
 
 def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:
-    """Return a configuration file, or the row that `FILE:ROW` names. Raises UserError."""
+    """Return a configuration file, or the row that `FILE:ROW` names; a recipe by its name. Raises UserError."""
     path, colon, name = str(written).rpartition(":")
     if not colon or written.exists():
-        if _is_sweep(written):
+        file = config_file(written)
+        if _is_sweep(file):
             raise UserError(f"{written}: is a sweep file, not a configuration; one of its trials is {written}:TRIAL")
-        return written
+        return file
     rows = trial_rows(read_sweep(Path(path)), import_files=import_files)
     if name not in rows:
         raise UserError(f"{path}: has no row {name!r}.{did_you_mean(name, rows)} Rows: {some(list(rows), SHOWN)}")
@@ -117,7 +119,7 @@ def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRo
 def _is_sweep(file: Path) -> bool:
     """Return whether a file has axes; its reader reports any other problem."""
     try:
-        data = parse(read_text(file)).data
+        data = parse(read_config(file)).data
     except YamlProblem:
         return False
     return isinstance(data, dict) and not AXES.isdisjoint(map(str, data))

@@ -12,11 +12,11 @@ from pydantic import BeforeValidator, Field
 
 from rlvr_cli.config.schema import RUN_NAME, Config, RunName
 from rlvr_cli.core.errors import UserError, layout
-from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, is_yaml
 from rlvr_cli.core.messages import read_section
+from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
-from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse
 
 SpecProblem = tuple[str, str]
 
@@ -187,7 +187,7 @@ class SweepFile:
     @property
     def base(self) -> list[Path]:
         """The base configuration files. Raises UserError for the home folder of an unknown user."""
-        return [self.path.parent / local_path(name) for name in self.spec.base]
+        return [config_file(name, self.path.parent) for name in self.spec.base]
 
     def location(self, *path: Any) -> str:
         """Return `sweep.yaml:7` for the value at ``path``, or for the nearest enclosing value."""
@@ -195,10 +195,11 @@ class SweepFile:
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """Read a sweep file. Raises UserError with every problem of its keys."""
+    """Read a sweep file, or the recipe of that name. Raises UserError with every problem of its keys."""
+    path = config_file(path)
     named_yaml = is_yaml(os.path.realpath(path))
     try:
-        text = read_text(path)
+        text = read_config(path)
         document = parse(text)
     except YamlProblem as problem:
         location = f"{path}:{problem.line}" if problem.line else str(path)

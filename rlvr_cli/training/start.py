@@ -40,7 +40,7 @@ def train(
     as on the command line.
 
     Args:
-        config: configuration files, later ones winning.
+        config: configuration files or recipes (`rlvr config recipes`), later ones winning.
         method, task, model: as the options of `rlvr train`: names, or the user's files.
         settings: keys with their values, over all other layers.
         overwrite: delete a run of the same name first.

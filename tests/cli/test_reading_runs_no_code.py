@@ -66,6 +66,7 @@ READS = {
     "tasks sets": [()],
     "tasks benchmarks": [()],
     "config keys": [()],
+    "config recipes": [()],
     "config show": [
         ("-c", "base.yaml", "--method", "power.py+lopti", "method.policy_loss.power=0.3"),
         ("-c", "rewarded.yaml"),

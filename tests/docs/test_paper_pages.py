@@ -12,8 +12,8 @@ import pytest
 from tests.recipes import recipes
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "papers").glob("[!R]*.md"))
-# `table-1.yaml:hitab-*`, `figure-2.yaml:llama-{a,b}`, with or without the folder before it.
-NAMED = re.compile(r"(?:configs/papers/\w+/)?((?:table|figure)-\d+)\.yaml:([\w.+*{},-]+)")
+# `table-1.yaml:hitab-*`, `papers/gtpo/figure-2:llama-{a,b}`, with or without the folder and the ending.
+NAMED = re.compile(r"(?:papers/\w+/)?((?:table|figure)-\d+)(?:\.yaml)?:([\w.+*{},-]+)")
 
 
 def expanded(pattern: str) -> list[str]:
