@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from rlvr_cli.methods.acpo import ACPO
     from rlvr_cli.methods.aspo import ASPO
@@ -82,7 +84,6 @@ if TYPE_CHECKING:
     class TNPLTrainer(PolicyTrainer): ...
 
 
-__version__ = "0.1.0"
 __all__ = [
     "ACPO",
     "ASPO",

@@ -25,6 +25,7 @@ from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer, Merged, SetByUser, choices_first, label, parse_override, validate
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.section import Contradiction, Section
+from rlvr_cli.core.version import FORMAT, FORMAT_KEY
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, MethodTables, nearest_method, parse_method_name, presets_of
 from rlvr_cli.runs.folder import RunDir
@@ -136,7 +137,7 @@ def _no_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
 
 def dump_yaml(config: Config) -> str:
     """Return the resolved configuration as YAML, which `load_config` reads back to an equal one."""
-    return dump(as_plain(config))
+    return dump({FORMAT_KEY: FORMAT, **as_plain(config)})
 
 
 def as_plain(config: Config) -> dict[str, Any]:

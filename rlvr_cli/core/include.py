@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.recipes import config_file, read_config
+from rlvr_cli.core.version import FORMAT_KEY, other_format
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, yaml_text
 
 INCLUDE = "include"
@@ -20,7 +21,7 @@ MAX_DEPTH = 20
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a configuration: its path, text, and values without `include`."""
+    """One file of a configuration: its path, text, and values without `include` and `format`."""
 
     path: Path
     text: str
@@ -98,14 +99,16 @@ class _Reading:
                 "`method: my.py`, `task: my.py`, or `task: {name: own, reward: my.py:function}`"
             )
             self.problems.append((document.at(file, (CODE,)), reason))
-        elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE}:
+        elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE, FORMAT_KEY}:
             # Not shown, for the same reason.
             reason = "is not a configuration: it is not named *.yaml, and its keys are no sections"
             self.problems.append((str(file), reason))
+        elif fault := other_format(document.data):
+            self.problems.append((document.at(file, (FORMAT_KEY,)), fault))
         else:
             for path, line in _included(file, document, self.problems):
                 yield from self.sources(path, f"{file}:{line}", (*above, file))
-            values = {key: value for key, value in document.data.items() if key != INCLUDE}
+            values = {key: value for key, value in document.data.items() if key not in (INCLUDE, FORMAT_KEY)}
             yield SourceFile(file, text, document, values)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import LOCK, check_no_link, replace_folder, sole_writer, write_json
+from rlvr_cli.core.version import FORMAT, FORMAT_KEY, WRITER_KEY, __version__, other_format
 
 # Status of a queued run that has not started.
 SUBMITTED = "submitted"
@@ -79,18 +80,21 @@ class RunDir:
             folder.mkdir(exist_ok=True)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Read the manifest. Raises RunError when it is missing or damaged."""
+        """Read the manifest. Raises RunError when it is missing, damaged or of another format."""
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{self.manifest_path}: cannot be read ({error}).") from error
         if not isinstance(manifest, dict):
             raise RunError(f"{self.manifest_path}: not a JSON object. The file was altered.")
+        if fault := other_format(manifest):
+            raise RunError(f"{self.path}: {fault}.")
         return manifest
 
     def update_manifest(self, **fields: Any) -> None:
         """Set ``fields`` in the manifest, atomically, creating it if missing."""
-        manifest = self.read_manifest() if self.manifest_path.exists() else {}
+        new = {FORMAT_KEY: FORMAT, WRITER_KEY: __version__}
+        manifest = self.read_manifest() if self.manifest_path.exists() else new
         write_json(self.manifest_path, {**manifest, **fields})
 
     def started_in(self) -> Path | None:

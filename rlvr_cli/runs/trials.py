@@ -11,6 +11,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.recipes import recipe_name
+from rlvr_cli.core.version import other_format
 
 TRIALS = "trials.json"
 
@@ -23,13 +24,15 @@ def is_sweep(folder: Path) -> bool:
 def read_trials(folder: Path) -> dict[str, Any]:
     """Return what the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name` and `method`.
 
-    Raises RunError when the file is missing or damaged.
+    Raises RunError when the file is missing, damaged or of another format.
     """
     path = folder / TRIALS
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
+    if isinstance(content, dict) and (fault := other_format(content)):
+        raise RunError(f"{folder}: {fault}.")
     fault = _fault(content)
     if fault:
         raise RunError(f"{path}: cannot be read ({fault}). The file was altered.")

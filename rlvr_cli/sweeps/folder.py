@@ -12,6 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, is_held, read_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.core.recipes import config_file
+from rlvr_cli.core.version import FORMAT, __version__
 from rlvr_cli.runs.folder import RunDir, now
 from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
 from rlvr_cli.sweeps.expand import folder_of
@@ -76,7 +77,12 @@ class SearchState:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The content of `trials.json`. ``given``: the command-line arguments after the file, repeated to continue."""
+    """The content of `trials.json`.
+
+    Attributes:
+        given: the command-line arguments after the file, repeated to continue.
+        format, rlvr: of the record, and the version that wrote it.
+    """
 
     name: str
     file: str
@@ -87,6 +93,8 @@ class SweepPlan:
     given: list[str] = field(default_factory=list)
     objective: Objective | None = None
     search: SearchState | None = None
+    format: int = FORMAT
+    rlvr: str = __version__
 
     @property
     def command(self) -> str:

@@ -16,6 +16,7 @@ from rlvr_cli.core.include import INCLUDE, is_yaml
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
+from rlvr_cli.core.version import FORMAT, FORMAT_KEY, other_format
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse
 
 SpecProblem = tuple[str, str]
@@ -108,6 +109,7 @@ class ReportedSpec(Section):
 class SweepSpec(Section):
     """A sweep: a base configuration, the axes, and how to run it."""
 
+    format: int = Field(FORMAT, description="Format of the file (docs/runs.md, Versions).")
     name: RunName | None = Field(None, description="Folder of the sweep inside run.dir; null = the file's name.")
     base: Annotated[tuple[Text, ...], OneOrMore] = Field(
         (),
@@ -212,9 +214,11 @@ def read_sweep(path: Path) -> SweepFile:
         )
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
         raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are not those of a sweep")
+    if fault := other_format(document.data):
+        raise UserError(layout([(document.at(path, (FORMAT_KEY,)), fault)]))
     spec, faults = read_section(SweepSpec, document.data)
     unknown = set(document.data) - set(SweepSpec.model_fields)
-    if unknown and set(document.data) <= {*Config.model_fields, INCLUDE}:
+    if unknown and set(document.data) <= {*Config.model_fields, INCLUDE, FORMAT_KEY}:
         raise UserError(
             f"{path}: is a configuration, not a sweep file: it has no trials. Use it with `-c {path}`, or as the "
             "`base` of a sweep file."

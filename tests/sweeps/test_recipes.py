@@ -87,9 +87,7 @@ def test_a_wrong_name_has_the_nearest_recipe(tmp_path: Path, monkeypatch: pytest
             read_sweep(Path(name))
         assert " ".join(str(caught.value.problems[0]).split()) == f"{name} no such file or recipe{hint}"
     Path("mine.yaml").write_text("include: _kk.yaml\n")
-    with pytest.raises(
-        UserError, match=r"_kk.yaml: no such file or recipe. Did you mean `papers/ar_lopti/_kk`"
-    ):
+    with pytest.raises(UserError, match=r"_kk.yaml: no such file or recipe. Did you mean `papers/ar_lopti/_kk`"):
         load_config([Path("mine.yaml")])
 
 

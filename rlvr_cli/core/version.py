@@ -1,0 +1,25 @@
+"""The version of rlvr, and that of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__version__ = "0.1.0"
+FORMAT = 1
+"""The format of configuration files, runs and sweeps.
+
+Rises when a run or file that an earlier version wrote would be misread, resumed inexactly, or train to other numbers:
+a key is renamed, removed or gets another meaning or default, or a record changes its layout. New optional keys, new
+records and better messages leave it.
+"""
+FORMAT_KEY, WRITER_KEY = "format", "rlvr"
+
+
+def other_format(content: Mapping[Any, Any]) -> str | None:
+    """Return why a record or a file of another format is refused; None if it has this format, or names none."""
+    number, writer = content.get(FORMAT_KEY, FORMAT), content.get(WRITER_KEY)
+    if type(number) is int and number == FORMAT:
+        return None
+    by, version = ("", "the version that wrote it") if writer is None else (f" of rlvr {writer}", f"rlvr=={writer}")
+    return f"has format {number!r}{by}; rlvr {__version__} reads format {FORMAT}. Install {version}, or start a new run"
