@@ -54,7 +54,7 @@ def lab_case() -> Case:
     model, tokenizer = load_model("lab")
     rng = random.Random(0)
     puzzles = [generate_puzzle(rng, people=2 + i % 3, compound=0.6, depth=1, split="train") for i in range(16)]
-    prompts = [tokenizer(compact.prompt(puzzle))["input_ids"] for puzzle in puzzles]
+    prompts = [tokenizer(compact.write_prompt(puzzle))["input_ids"] for puzzle in puzzles]
     rows = [prompt for prompt in prompts for _ in range(8)]
     return Case("128 rollouts of the lab base", model, rows, 110, eos_token_ids(model, tokenizer))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
     from rlvr_cli.methods.rloo import RLOOAdvantage
     from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
-    from rlvr_cli.tasks.user import Task
+    from rlvr_cli.tasks.user_task import UserTask as Task
     from rlvr_cli.training.start import resume, train
     from rlvr_cli.training.trainer import PolicyTrainer
 
@@ -132,7 +132,7 @@ __all__ = [
     "train",
 ]
 
-# The modules of everything but the trainers that are named after a method.
+# The modules (and names there) of everything but the trainers that are named after a method.
 _PLACES = {
     "ACPO": "methods.acpo",
     "ASPO": "methods.aspo",
@@ -151,7 +151,7 @@ _PLACES = {
     "RLOOAdvantage": "methods.rloo",
     "ImportanceSampling": "methods.unclipped",
     "ReinforcePPAdvantage": "methods.reinforce_pp",
-    "Task": "tasks.user",
+    "Task": "tasks.user_task:UserTask",
     "resume": "training.start",
     "train": "training.start",
 }
@@ -160,8 +160,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _PLACES.get(name)
-    value = _trainer(name) if module is None else getattr(import_module(f"{__name__}.{module}"), name)
+    module, _, attribute = _PLACES.get(name, "").partition(":")
+    value = getattr(import_module(f"{__name__}.{module}"), attribute or name) if module else _trainer(name)
     globals()[name] = value
     return value
 

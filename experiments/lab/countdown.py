@@ -59,10 +59,10 @@ class CountdownLab(Lab[CountdownPuzzle]):
         while drawn < count:
             nums = tuple(rng.randint(LOWEST, recipe.largest) for _ in range(compact.NUMBERS))
             puzzle = CountdownPuzzle(nums, rng.randint(*recipe.targets))
-            if compact.solving_round(puzzle) is None or split_for(puzzle) != "train":
+            if compact.find_solving_round(puzzle) is None or split_for(puzzle) != "train":
                 continue
             orders = (CountdownPuzzle(order, puzzle.target) for order in itertools.permutations(nums))
-            fitting = [order for order in orders if compact.solving_round(order) == size]
+            fitting = [order for order in orders if compact.find_solving_round(order) == size]
             if fitting:
                 drawn += 1
                 found.setdefault(rng.choice(fitting))
@@ -72,11 +72,11 @@ class CountdownLab(Lab[CountdownPuzzle]):
         return problem.nums, problem.target
 
     def prompt(self, problem: CountdownPuzzle) -> str:
-        return compact.prompt(problem)
+        return compact.write_prompt(problem)
 
     def traces(self, problem: CountdownPuzzle, phase: CountdownPhase, rng: random.Random) -> Iterator[str]:
         while True:
-            yield compact.trace(problem, rng, phase.noise)
+            yield compact.write_trace(problem, rng, phase.noise)
 
     def held_out(self, recipe: CountdownRecipe) -> Countdown:
         return Countdown(

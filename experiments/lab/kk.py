@@ -70,12 +70,12 @@ class KKLab(Lab[KKPuzzle]):
         return problem.statements
 
     def prompt(self, problem: KKPuzzle) -> str:
-        return compact.prompt(problem)
+        return compact.write_prompt(problem)
 
     def traces(self, problem: KKPuzzle, phase: KKPhase, rng: random.Random) -> Iterator[str]:
         at_once = phase.no_think > 0 and rng.random() < phase.no_think
         while True:
-            yield compact.answer_at_once(problem, rng) if at_once else compact.trace(problem, rng, phase.noise)
+            yield compact.write_guess(problem, rng) if at_once else compact.write_trace(problem, rng, phase.noise)
 
     def held_out(self, recipe: KKRecipe) -> KnightsAndKnaves:
         shares: Any = self.shares(recipe.phases[-1])

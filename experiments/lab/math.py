@@ -10,18 +10,18 @@ from pydantic import Field
 
 from experiments.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.core.section import FromList
-from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.data import hash_split
 from rlvr_cli.tasks.math import STORIES, MathTask
 from rlvr_cli.tasks.math_stories import (
     MAX_STEPS,
     OPENING,
     Noise,
     Story,
-    compact_prompt,
-    compact_trace,
     compact_vocabulary,
     draw_story,
     to_row,
+    write_compact_prompt,
+    write_compact_trace,
 )
 
 
@@ -73,17 +73,17 @@ class MathLab(Lab[Story]):
 
     def pool(self, recipe: MathRecipe, size: int, count: int, rng: random.Random) -> list[Story]:
         drawn = (draw_story(rng, size) for _ in range(count))
-        return list(dict.fromkeys(story for story in drawn if split_of(story.structure) == "train"))
+        return list(dict.fromkeys(story for story in drawn if hash_split(story.structure) == "train"))
 
     def content(self, problem: Story) -> object:
         return to_row(problem)
 
     def prompt(self, problem: Story) -> str:
-        return compact_prompt(problem, opened=False)
+        return write_compact_prompt(problem, opened=False)
 
     def traces(self, problem: Story, phase: MathPhase, rng: random.Random) -> Iterator[str]:
         while True:
-            yield f"{OPENING} {compact_trace(problem, rng, phase.noise)}"
+            yield f"{OPENING} {write_compact_trace(problem, rng, phase.noise)}"
 
     def held_out(self, recipe: MathRecipe) -> MathTask:
         shares: Any = self.shares(recipe.phases[-1])

@@ -53,10 +53,10 @@ def sets(data_dir: DataDir = None, form: ListFormat = "table") -> None:
     """List the data sets that task.data and --benchmark know by name: task, rows in the folder, hub, licence."""
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import data_set_rows
-    from rlvr_cli.tasks.data import PUBLIC, is_public
+    from rlvr_cli.tasks.data import PUBLIC, is_fetched
     from rlvr_cli.tasks.sets import data_sets
 
-    if data_dir is None and any(map(is_public, data_sets().values())):
+    if data_dir is None and any(map(is_fetched, data_sets().values())):
         data_dir = Path(PUBLIC)
     rows = data_set_rows(data_dir)
     cells = [
@@ -105,14 +105,14 @@ def fetch(
     from rlvr_cli.models.source import connection_problem, is_offline
     from rlvr_cli.tasks.data import PUBLIC
     from rlvr_cli.tasks.fetch import fetch as fetch_set
-    from rlvr_cli.tasks.sets import set_to_fetch
+    from rlvr_cli.tasks.sets import task_to_fetch
 
     folder = data_dir or Path(PUBLIC)
     tasks_of: dict[str, Any] = {}
     problems: list[str] = []
     for name in dict.fromkeys(names):
         try:
-            tasks_of[name] = set_to_fetch(name)
+            tasks_of[name] = task_to_fetch(name)
         except UserError as error:
             problems += error.problems
     if revision is not None and len(tasks_of) > 1:

@@ -163,7 +163,7 @@ def _next(config: Config, run: Path) -> str:
     Without either, the report. A configuration that names benchmarks, or the greedy completion alone, says itself what
     is sampled.
     """
-    from rlvr_cli.tasks.data import split_mark
+    from rlvr_cli.tasks.data import split_in_name
     from rlvr_cli.tasks.sets import data_sets
 
     if config.eval.benchmark:
@@ -177,7 +177,7 @@ def _next(config: Config, run: Path) -> str:
             return f"next: rlvr report {run}"
         untested = "test" not in splits
     else:
-        untested = split_mark(Path(data)) == "train"
+        untested = split_in_name(Path(data)) == "train"
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
 
 
@@ -289,5 +289,5 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     moved = moved_from(run)
     for line in (*([moved] if moved else []), *changed_files(run.read_manifest())):
         echo(line, file=sys.stderr)
-    loaded.config.task.check_before()
+    loaded.config.task.check_requirements()
     return run, loaded

@@ -13,8 +13,8 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.checks import check_user_parts
-from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
-from rlvr_cli.tasks.suites import unknown_names
+from rlvr_cli.tasks.sets import check_problems, data_sets, set_names
+from rlvr_cli.tasks.suites import unknown_name_errors
 
 ENGINE = "rollout.engine"
 
@@ -43,7 +43,7 @@ def check_training(config: Config) -> None:
     check_user_parts(config.method)
     if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.validation.split] if config.validation.every else ())))
-        config.task.check_before()
+        config.task.check_requirements()
 
 
 def _either(values: Iterable[int]) -> str:
@@ -134,7 +134,7 @@ def _evaluations_sample(config: Config) -> Iterable[Contradiction]:
 def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
     name, task = config.task.data, config.task.name
     if name in data_sets() and data_sets()[name].task != task:
-        own = ", ".join(sets_of(task))
+        own = ", ".join(set_names(task))
         yield Contradiction(
             ("task.data", "task.name"),
             f"task.data={name}: is a data set of the task {data_sets()[name].task}, and the task is {task}. Set "
@@ -143,7 +143,7 @@ def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
 
 
 def _benchmarks_have_names(config: Config) -> Iterable[Contradiction]:
-    for message in unknown_names(config.eval.benchmark, "eval.benchmark:"):
+    for message in unknown_name_errors(config.eval.benchmark, "eval.benchmark:"):
         yield Contradiction(("eval.benchmark",), message)
 
 
@@ -182,7 +182,7 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
     method = config.method.policy
     if method is None:
         return
-    control = config.task.without_verifier() if method.advantage.needs_correct else None
+    control = config.task.unverified_reward() if method.advantage.needs_correct else None
     if control is not None:
         key, value, meaning = control
         yield Contradiction(

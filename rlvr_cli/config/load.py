@@ -30,7 +30,7 @@ from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
 from rlvr_cli.methods.names import BASES, MethodName, MethodTables, nearest_method, parse_method_name, presets_of
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.data import PUBLIC, is_public
+from rlvr_cli.tasks.data import PUBLIC, is_fetched
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
@@ -319,7 +319,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     if not isinstance(data, str) or data not in data_sets() or is_generated(data):
         return
     folder, origin = os.environ.get(DATA_DIR_VARIABLE), f"environment {DATA_DIR_VARIABLE}"
-    if not folder and is_public(data_sets()[data]):
+    if not folder and is_fetched(data_sets()[data]):
         folder, origin = str(Path(PUBLIC).absolute()), f"folder {PUBLIC}"
     if not folder:
         return
@@ -443,7 +443,7 @@ def choose_task(
     check_folder(config)
     if rule is None:
         return config
-    key, value = config.with_rule(rule)
+    key, value = config.rule_override(rule)
     if any(text.startswith(f"task.{key}=") for text in overrides):
         raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
     overrides = [*overrides, f"task.{key}={value}"]

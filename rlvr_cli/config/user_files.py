@@ -25,9 +25,9 @@ from rlvr_cli.methods.names import MethodTables
 from rlvr_cli.methods.user import UserMethod, load_method, method_type, recorded_method, tables_of
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks import reasoning_gym as rg
-from rlvr_cli.tasks.own import Own
-from rlvr_cli.tasks.rewards import REWARD, reward_file
-from rlvr_cli.tasks.user import load_task, recorded_task
+from rlvr_cli.tasks.rewards import REWARD, find_reward_file
+from rlvr_cli.tasks.user_rows import UserRows
+from rlvr_cli.tasks.user_task import load_task, recorded_task
 from rlvr_cli.workers.trial import try_files
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def user_files(config: Config) -> list[UserFile]:
     """Read the configuration's user files, each once."""
     references = [*getattr(config.method, "files", ()), *filter(None, [getattr(config.task, "file", None)])]
     files = [find_user_file(reference) for reference in references]
-    files += [reward_file(reward) for reward in config.task.reward] if isinstance(config.task, Own) else []
+    files += [find_reward_file(reward) for reward in config.task.reward] if isinstance(config.task, UserRows) else []
     return list(dict.fromkeys(files))
 
 
@@ -92,7 +92,7 @@ class Imports:
     def _task(self, values: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         name, reference = values.get("name"), values.get("file")
         if isinstance(name, str) and name.startswith(rg.PREFIX):
-            return {**values, **rg.keys_of(name)}
+            return {**values, **rg.parse_keys(name)}
         if "reward" in values and self.allowed:
             values = {**values, "reward": _with_digest(values["reward"], folder)}
         written = name if isinstance(name, str) and name.endswith(ENDING) else reference
@@ -186,7 +186,7 @@ def _with_digest(written: Any, folder: Path | None) -> Any:
     match = REWARD.fullmatch(written) if isinstance(written, str) else None
     if match is None:
         return written
-    file = reward_file(written, folder)
+    file = find_reward_file(written, folder)
     return f"{file.path}:{match['name']}@{file.digest}"
 
 

@@ -14,9 +14,9 @@ from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.data import file_of, set_files
-from rlvr_cli.tasks.files import file_rows
-from rlvr_cli.tasks.sets import data_sets, full_set, is_generated, problems_name, task_kinds
+from rlvr_cli.tasks.data import find_set_files, find_split_file
+from rlvr_cli.tasks.files import count_rows
+from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, task_kinds, task_of_set
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -158,14 +158,14 @@ def _worked_solutions(task: Task, problem: Problem) -> list[str]:
 
 
 def _count_rows(name: str, split: str, folder: Path) -> int | None:
-    path = file_of(data_sets()[name], split, folder)
+    path = find_split_file(data_sets()[name], split, folder)
     if path is None:
         return None
     try:
-        files = set_files(full_set(name), path, split)[split]
+        files = find_set_files(task_of_set(name), path, split)[split]
     except UserError:
         return None  # a folder without files of rows
-    return sum(map(file_rows, files)) if files else None
+    return sum(map(count_rows, files)) if files else None
 
 
 def write_problems(config: Task, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names, is_generated, task_kinds
-from rlvr_cli.tasks.suites import SUITES, Setting, Suite, setting_alone
+from rlvr_cli.tasks.suites import SUITES, Setting, Suite, default_setting
 
 _KEY = re.compile(r"[.=]")
 HEADER = ("benchmark", "samples", "k", "temperature", "tokens", "prompt")
@@ -71,7 +71,7 @@ def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], li
             rows = tuple(add(setting.benchmark, setting, name) for setting in suite.settings)
             tables.append(BenchmarkTable(suite, rows))
         else:
-            alone.append(add(name, None if is_generated(name) else setting_alone(name)))
+            alone.append(add(name, None if is_generated(name) else default_setting(name)))
     if alone:
         tables.append(BenchmarkTable(None, tuple(alone)))
     return list(choices.values()), tables
@@ -107,7 +107,7 @@ def overrides_for(
 
 def setting_for_style(setting: Setting, style: str | None) -> Setting:
     """Return the setting for a model made for prompts of ``style``: the lab's compact words write few people."""
-    keys = task_kinds()[data_sets()[setting.benchmark].task].keys_for(setting.task, style)
+    keys = task_kinds()[data_sets()[setting.benchmark].task].restrict_keys(setting.task, style)
     return setting if keys is setting.task else replace(setting, task=keys)
 
 
@@ -122,7 +122,7 @@ def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> li
     if setting is None:
         if not is_generated(choice.benchmark):
             return lines
-        keys = task_kinds()[choice.task].keys_for({}, style)
+        keys = task_kinds()[choice.task].restrict_keys({}, style)
         return [*lines, f"task.data={choice.benchmark}", *(f"task.{key}={_yaml(value)}" for key, value in keys.items())]
     values: dict[str, object] = {"task.data": choice.benchmark}
     values |= {"eval.samples": setting.samples, "eval.pass_at": setting.pass_at, "eval.greedy": setting.greedy}
@@ -150,7 +150,7 @@ def listing() -> dict[str, Any]:
                 "problems": sets[name].size,
                 "files": sets[name].files["test"],
                 "hub": sets[name].hub,
-                "setting": setting_alone(name).as_json(),
+                "setting": default_setting(name).as_json(),
             }
             for name in benchmarks()
         },
@@ -184,7 +184,7 @@ def benchmarks_document() -> ResultDocument:
         tables.append(Table(title, HEADER, list(map(_row, settings)), note="\n".join(f"- {line}" for line in notes)))
         rows.extend({"suite": suite, **setting.as_json()} for setting in settings)
 
-    add(None, "named alone", list(map(setting_alone, benchmarks())), ["samples by the number of problems"])
+    add(None, "named alone", list(map(default_setting, benchmarks())), ["samples by the number of problems"])
     for name, suite in SUITES.items():
         add(name, f"suite {name}, {suite.paper}", suite.settings, [*_sources(suite.settings), *suite.notes])
     return ResultDocument(tables=tables, data=content, rows=rows)

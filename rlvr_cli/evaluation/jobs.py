@@ -29,8 +29,8 @@ from rlvr_cli.evaluation.targets import BASE, EvaluatedModel, Target, find_run_o
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem
-from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
-from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
+from rlvr_cli.tasks.sets import check_folder, has_fixed_split, is_generated
+from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_name_errors
 from rlvr_cli.tracking.trackers import check_trackers
 
 SPLITS = ("dev", "test", "all")
@@ -140,7 +140,7 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
         job = collect(problems, _make_job, request, models)
         _raise(problems)
         return [job], []
-    problems += unknown_names(names, "--benchmark")
+    problems += unknown_name_errors(names, "--benchmark")
     choices, tables = select_benchmarks([name for name in names if name in evaluation_names()])
     if others := _other_task(choices, overrides):
         raise UserError([*problems, *others])
@@ -214,7 +214,7 @@ def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark |
     settings = collect(problems, _settings, request, config, of_run=of_run is not None)
     if problems or target is None:
         raise UserError(problems)
-    if of_run is not None and request.split is None and not has_split_mark(config.task.data):
+    if of_run is not None and request.split is None and not has_fixed_split(config.task.data):
         notes.append(
             f"{config.task.data}: the run was trained on rows of this file, so the {settings.split} rows of it are "
             "taken (--split all takes every row)"
@@ -346,7 +346,7 @@ def _settings(request: EvalRequest, config: Config, *, of_run: bool) -> EvalSett
             "samples of an evaluation are held in memory)."
         )
     split, data = request.split or section.split, config.task.data
-    if request.split is None and asked_by(overrides, "task.data") and not of_run and not has_split_mark(data):
+    if request.split is None and asked_by(overrides, "task.data") and not of_run and not has_fixed_split(data):
         split = "all"
     if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")

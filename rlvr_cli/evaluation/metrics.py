@@ -62,7 +62,7 @@ def equal_answers(
     An answer that the verdict could not read, or not in time, votes by its spelling.
     """
     sampled = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
-    return task.same_answers(
+    return task.group_answers(
         [[row["answer"] for row in group if row["reason"] == WRONG and row["answer"]] for group in sampled]
     )
 

@@ -12,7 +12,7 @@ from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
 from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks.problem import FEW
+from rlvr_cli.tasks.problem import FEW_PROBLEMS
 from rlvr_cli.tasks.sets import data_sets
 
 Say = Callable[[str], None]
@@ -76,7 +76,7 @@ def _read(job: EvalJob, task: Task, say: Say) -> list[Problem]:
             f"{MOST_COMPLETIONS // len(problems)} (the samples of an evaluation are held in memory)."
         )
     if len(problems) < settings.problems and not job.whole:
-        few = "; the intervals will be wide" if len(problems) < FEW else ""
+        few = "; the intervals will be wide" if len(problems) < FEW_PROBLEMS else ""
         say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for){few}")
     return problems
 

@@ -21,7 +21,7 @@ from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.reading import unread
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.store.evaluation import Evaluation, Provenance, read_result
-from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
+from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unknown_token_share
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.tracking.tracking import EvaluationTracking
 
@@ -161,7 +161,7 @@ def _evaluate(job: EvalJob, subject: EvaluatedModel, sampler: Sampler, view: Pro
         folder = job.out / name if job.several else job.out
     if tokenizer is not None:
         ids = [prompt_ids(task, problem, tokenizer) for problem in job.problems[:PROMPTS_MEASURED]]
-        if (share := unread_share(ids, tokenizer)) >= HARDLY_READABLE:
+        if (share := unknown_token_share(ids, tokenizer)) >= HARDLY_READABLE:
             # The tokenizer does not know what the prompts consist of: no number means much then.
             view.say(f"WARNING: {unread(task.name, model, share)}")
     steps = () if subject.step is None else (subject.step,)

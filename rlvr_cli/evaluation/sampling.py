@@ -272,7 +272,7 @@ def sample_and_judge(
         sample: an engine's call, but for its ``on_done``.
         stops: the ids that end a completion; its text is without them.
     """
-    judging, by_row = task.judging(), dict[int, str]()
+    judging, by_row = task.start_judging(), dict[int, str]()
     if judging is None:
         completions = sample(None)
         sampled = time.perf_counter()

@@ -14,7 +14,7 @@ from typing import Any
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import input_file, output_file, output_problems, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.files import BadRow, parsed, raise_if, read_lines, text_problem
+from rlvr_cli.tasks.files import BadRow, find_text_error, parse_json, raise_row_errors, read_lines
 from rlvr_cli.tasks.problem import WRONG
 from rlvr_cli.tasks.sets import task_kinds
 
@@ -92,7 +92,7 @@ def _read_pairs(task: Task, source: Path) -> list[Pair]:
             continue
         with collecting(problems):
             pairs.append((task.problem_from(fields, location), response))
-    raise_if(problems)
+    raise_row_errors(problems)
     if not pairs:
         raise UserError(f"{source}: is empty. Write one JSON object per line: {_LINE}.")
     return pairs
@@ -100,7 +100,7 @@ def _read_pairs(task: Task, source: Path) -> list[Pair]:
 
 def _parse_record(line: bytes) -> tuple[dict[str, Any], str]:
     """Return the fields of the problem and the response. Raises BadRow."""
-    record = parsed(line)
+    record = parse_json(line)
     if not isinstance(record, dict):
         raise BadRow(f"not a JSON object; a line is {_LINE}")
     if missing := [key for key in ("problem", "response") if key not in record]:
@@ -110,7 +110,7 @@ def _parse_record(line: bytes) -> tuple[dict[str, Any], str]:
     if not isinstance(record["response"], str):
         raise BadRow("response must be text")
     # A response may be anything that a model wrote; a problem comes from data.
-    if unwritable := text_problem(record["problem"]):
+    if unwritable := find_text_error(record["problem"]):
         raise BadRow(unwritable)
     return record["problem"], record["response"]
 
@@ -143,7 +143,7 @@ def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
     remaining = iter(verdicts)
     groups = [[next(remaining) for _ in group] for group in _by_problem(chunk)]
     answers = [[each.answer for each in group if each.reason == WRONG and each.answer] for group in groups]
-    same = task.same_answers(answers)
+    same = task.group_answers(answers)
     return [
         replace(verdict, answer=first.get(verdict.answer or "", verdict.answer))
         if verdict.reason == WRONG and verdict.answer

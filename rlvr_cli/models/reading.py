@@ -14,7 +14,7 @@ from typing import Any
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.source import PRESETS, holds_adapter, prompt_style, resolve_model
-from rlvr_cli.tasks.base import HARDLY_READABLE, UNREADABLE, Task, prompt_ids, unread_share
+from rlvr_cli.tasks.base import HARDLY_READABLE, UNREADABLE, Task, prompt_ids, unknown_token_share
 from rlvr_cli.tasks.problem import Problem
 
 # Problems that are checked before loading; the training checks more.
@@ -58,7 +58,7 @@ def check_prompts(
     """
     prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
     longest, new_tokens = max(map(len, prompts)), config.rollout.max_new_tokens
-    share = 0.0 if config.train.on_no_signal == "off" else unread_share(prompts, tokenizer)
+    share = 0.0 if config.train.on_no_signal == "off" else unknown_token_share(prompts, tokenizer)
     if share >= UNREADABLE:
         raise UserError(
             f"task.name={config.task.name}: the model cannot learn from these prompts: "
@@ -75,7 +75,7 @@ def check_readable(config: Config) -> None:
     Chat templates, hub models and other problems are not checked. Raises UserError.
     """
     task = config.task
-    costly = type(task).check_before is not Task.check_before
+    costly = type(task).check_requirements is not Task.check_requirements
     if not config.method.samples or not task.is_generated or costly:
         return
     try:

@@ -80,7 +80,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "problems": problems,
         "problems_from": config.task.data if samples and not config.task.is_generated else None,
         "problems_at_most": config.task.train_size if samples else None,
-        "about_data": config.task.about_data() if samples else None,
+        "about_data": config.task.describe_data() if samples else None,
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
         "data": config.method.demonstration_file,

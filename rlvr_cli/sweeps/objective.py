@@ -31,7 +31,7 @@ from rlvr_cli.store.metrics import (
 from rlvr_cli.store.values import metric_of, problem_values
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
 from rlvr_cli.tasks.sets import problems_name
-from rlvr_cli.tasks.suites import SUITES, unknown_names
+from rlvr_cli.tasks.suites import SUITES, unknown_name_errors
 
 
 def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[str, ...] | None:
@@ -80,7 +80,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
             problems.append((location, message))
         elif (name := key.removeprefix("eval.")) in EvalSpec.model_fields:
             problems.append((location, f"eval.set: {key}: write it as `{name}` of `eval`, without `set`"))
-    unknown = unknown_names(spec.benchmark, "--benchmark")
+    unknown = unknown_name_errors(spec.benchmark, "--benchmark")
     problems += [(file.location("eval", "benchmark"), f"eval: {line}") for line in unknown]
     return problems
 

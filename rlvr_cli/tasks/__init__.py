@@ -1,4 +1,4 @@
-"""Tasks with verifiable answers; each is a class in a file of this package that registers itself under its name."""
+"""Tasks with verifiable answers. Defining a subclass of `Task` registers it under its name."""
 
 from __future__ import annotations
 

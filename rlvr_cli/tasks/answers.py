@@ -1,4 +1,4 @@
-"""Read answers that models write: tags, boxes, numbers as people write them. Pure, linear, raises for no string."""
+"""Extract answers from responses: tags, boxes, numbers. Pure, linear in the text, no exception for any string."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from rlvr_cli.verify.numbers import exact_number
 
-# A box closes within LONGEST_BOX characters and only the last MOST_BOXES are read, so the time is linear in any text.
+# A box closes within LONGEST_BOX characters, and only the last MOST_BOXES are tried: linear time for any text.
 LONGEST_BOX, MOST_BOXES = 4000, 100
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-# A tag under the strict rules, in any case and spacing.
+# A tag under the strict rules; letter case and white space inside do not count.
 TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _SPACES = re.compile(r"\s*")
 _BARE = re.compile(r"\s*([^\s{}$\\]+)")
-# A longer text is not a number.
+# Characters.
 _MAX_NUMBER = 64
 _CURRENCY = re.compile(r"(?:us|ca?|au?|nz|hk)?\$|[\u20ac\u00a3\u00a5\u20b9]")
 _CURRENCY_AFTER = re.compile(r"[ ]?(?:[\u20ac\u00a3\u00a5$]|(?:dollars?|euros?|pounds?|usd|cad|eur|gbp))\Z")
@@ -28,7 +28,7 @@ _EXPONENT = re.compile(r"\d(?:\.\d+)?e[+-]?\d{1,2}")
 
 
 def last_tagged(text: str, tag: str = "answer") -> str | None:
-    """Return the last block that a search for ``<tag>(.*?)</tag>`` finds, in linear time; None without any."""
+    """Return the last match of ``<tag>(.*?)</tag>``, in linear time, or None."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     block, position = None, 0
     while True:
@@ -41,7 +41,7 @@ def last_tagged(text: str, tag: str = "answer") -> str | None:
 
 
 class Box(NamedTuple):
-    r"""Limits of a ``\boxed{...}`` in a text, the command included, and its content."""
+    r"""The span of a ``\boxed{...}`` in a text, command included, and its content."""
 
     start: int
     end: int
@@ -69,10 +69,10 @@ def boxed_answer(text: str) -> str | None:
 
 
 def read_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
-    """Return the number that the whole text spells, and whether it has a percent sign.
+    """Parse the whole text as a number; return it, or None, and whether it has a percent sign.
 
-    Beyond ``exact_number``: groups of three separated by spaces, exponents, and a currency before or after the number
-    (not with a percent sign): ``$1,234.5``, ``-3 euros``, ``1 000``, ``2.5e3``, ``69.1 percent``.
+    Accepts, beyond ``exact_number``, groups of three separated by spaces, exponents, and a currency before or after
+    the number (not with a percent sign): ``$1,234.5``, ``-3 euros``, ``1 000``, ``2.5e3``, ``69.1 percent``.
     """
     if len(text) > _MAX_NUMBER:
         return None, False
@@ -98,7 +98,7 @@ def read_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
 
 
 def read_loose_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
-    """Read as HiTab does: commas anywhere, one opening and one closing parenthesis or percent sign are dropped."""
+    """Parse as HiTab does: drop all commas, one opening and one closing parenthesis or percent sign."""
     body = text.removeprefix("(")
     percent = body.endswith("%")
     body = (body[:-1] if body.endswith(("%", ")")) else body).replace(",", "").strip()

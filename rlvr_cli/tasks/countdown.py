@@ -25,14 +25,14 @@ from rlvr_cli.tasks.countdown_puzzles import (
     CountdownPuzzle,
     generate_countdown,
     puzzle_key,
-    worked_responses,
+    write_solutions,
 )
 from rlvr_cli.tasks.countdown_rules import read_paper, read_strict
-from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.data import hash_split
 from rlvr_cli.tasks.hub import HubTable
-from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, generated_set
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, generated_set, toss_coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
-from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
+from rlvr_cli.tasks.shares import Share, StratifiedTask, SumToOne, quotas
 
 Target = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -57,7 +57,7 @@ BASE_SYSTEM = (
 ASSISTANT_PREFIX = "Let me solve this step by step.\n<think>"
 
 
-class Countdown(SharedOut):
+class Countdown(StratifiedTask):
     """Countdown: reach a target with given numbers."""
 
     sets: ClassVar = {
@@ -75,9 +75,9 @@ class Countdown(SharedOut):
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("numbers", "largest", "targets")
     shares_key: ClassVar = "numbers"
-    size_of: ClassVar = "nums"
+    size_field: ClassVar = "nums"
     json_columns: ClassVar = ("nums", "target")
-    templateless: ClassVar = {"style": ("tiny_zero_base", "compact")}
+    bypasses_template: ClassVar = {"style": ("tiny_zero_base", "compact")}
 
     name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
     numbers: Annotated[dict[Annotated[int, Field(ge=3, le=4)], Share], SumToOne] = Field(
@@ -125,7 +125,7 @@ class Countdown(SharedOut):
         return self.replace(style=chosen)
 
     @classmethod
-    def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
+    def restrict_keys(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
         return {**keys, "numbers": {compact.NUMBERS: 1.0}, "style": "compact"} if style == "compact" else keys
 
     @property
@@ -147,14 +147,14 @@ class Countdown(SharedOut):
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Write the full prompt, ending in ``<think>``; without a chat template as for base models."""
         if self.style == "compact":
-            return compact.prompt(_puzzle(problem))
+            return compact.write_prompt(_puzzle(problem))
         question = problem.question
         if self.style == "tiny_zero_base" or not has_template(tokenizer):
             return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {question}\nAssistant: {ASSISTANT_PREFIX}"
         with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {question}"}]
         user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}"}]
         options = self.chat_template_kwargs
-        text = chat_prompt(tokenizer, with_system, user_only, instead="task.style=tiny_zero_base", options=options)
+        text = chat_prompt(tokenizer, with_system, user_only, alternative="task.style=tiny_zero_base", options=options)
         return prefill_think(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
@@ -164,7 +164,7 @@ class Countdown(SharedOut):
         """
         rng = random.Random(stream_seed(0, "countdown", "solutions", problem.id))
         puzzle = _puzzle(problem)
-        responses = compact.solutions(puzzle) if self.style == "compact" else worked_responses(puzzle, rng)
+        responses = compact.write_solutions(puzzle) if self.style == "compact" else write_solutions(puzzle, rng)
         first = next(responses, None)
         if first is None:
             in_words = " in the compact style" if self.style == "compact" else ""
@@ -185,14 +185,14 @@ class Countdown(SharedOut):
             answered = reading.outcome != "bad_format"
             components = {"format": FORMAT if answered else 0.0, "answer": ANSWER if correct else 0.0}
         elif self.reward == "random":
-            components = {"answer": float(coin(problem.id, response))}
+            components = {"answer": float(toss_coin(problem.id, response))}
         unread = reading.outcome in ("bad_format", "no_answer")
         reason = "too_long" if truncated and unread else reading.outcome
         return Verdict(sum(components.values()), components, correct, reading.expression, reason)
 
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)
-        unwritable = (row for row in problems if not compact.writable(row.data["nums"], row.data["target"]))
+        unwritable = (row for row in problems if not compact.is_writable(row.data["nums"], row.data["target"]))
         if self.style == "compact" and (first := next(unwritable, None)) is not None:
             raise UserError(
                 f"task.data={self.data!r}: the compact style has words for whole numbers of 0 to {compact.LARGEST}; "
@@ -205,14 +205,14 @@ class Countdown(SharedOut):
         """Return the hub's single split, train, which has TinyZero's test rows after its train rows."""
         return [HubTable("train", ids="countdown", most=_HUB_TRAIN + _HUB_TEST)]
 
-    def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
+    def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
         if len(problems) < _HUB_TRAIN + _HUB_TEST:
-            return [problem for problem in problems if split_of(self.divider(problem)) == split]
+            return [problem for problem in problems if hash_split(self.split_key(problem)) == split]
         train, test = problems[:_HUB_TRAIN], problems[_HUB_TRAIN:]
         if split == "test":
             return test
         held_out = {problem.structure for problem in test}
-        return super().hub_share([problem for problem in train if problem.structure not in held_out], split)
+        return super().select_split([problem for problem in train if problem.structure not in held_out], split)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         counts = quotas(self.numbers, count, {})
@@ -221,7 +221,7 @@ class Countdown(SharedOut):
             for number in sorted(counts)
             for problem in self._generate_numbers(split, number, counts[number], seed)
         ]
-        return self.shuffled(drawn, split, seed)
+        return self.shuffle(drawn, split, seed)
 
     def _generate_numbers(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
         """Generate problems that differ in more than the order of the numbers.
@@ -246,7 +246,7 @@ class Countdown(SharedOut):
         return list(problems.values())
 
 
-def question(nums: Sequence[int], target: int) -> str:
+def write_question(nums: Sequence[int], target: int) -> str:
     """Write the user's turn."""
     return (
         f"Using the numbers {list(nums)}, create an equation that equals {target}. You can use basic arithmetic "
@@ -276,7 +276,7 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
 def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
     return Problem(
         id=identifier,
-        question=question(puzzle.nums, puzzle.target),
+        question=write_question(puzzle.nums, puzzle.target),
         data={"nums": list(puzzle.nums), "target": puzzle.target},
         subgroup=f"{len(puzzle.nums)} numbers",
         structure=puzzle_key(puzzle),

@@ -26,7 +26,7 @@ LARGEST = 144
 _PAIR = "+-*/"
 # The last operation, with the third number; `from` is that number minus the pair.
 _LAST = (*_PAIR, "from")
-_SHOTS = "+-*"
+_RANDOM_OPERATORS = "+-*"
 
 
 class Noise(Section):
@@ -54,82 +54,82 @@ def vocabulary() -> list[str]:
     return [*words, *map(str, range(LARGEST + 1))]
 
 
-def writable(nums: Sequence[int], target: int) -> bool:
+def is_writable(nums: Sequence[int], target: int) -> bool:
     """Return whether the form has words for a problem."""
     return len(nums) == NUMBERS and all(0 <= number <= LARGEST for number in (*nums, target))
 
 
-def prompt(puzzle: CountdownPuzzle) -> str:
+def write_prompt(puzzle: CountdownPuzzle) -> str:
     """Write the problem in compact form, ending in `<think>`, also with numbers outside the vocabulary."""
     return f"{' '.join(map(str, puzzle.nums))} = {puzzle.target} ? <think>"
 
 
-def rounds(puzzle: CountdownPuzzle) -> list[tuple[int, int, int]]:
+def list_rounds(puzzle: CountdownPuzzle) -> list[tuple[int, int, int]]:
     """Return the pair, larger number first, and the third number of each round."""
     first, second, third = puzzle.nums
     orders = ((first, second, third), (first, third, second), (second, third, first))
     return [(max(a, b), min(a, b), c) for a, b, c in orders]
 
 
-def solving_round(puzzle: CountdownPuzzle) -> int | None:
+def find_solving_round(puzzle: CountdownPuzzle) -> int | None:
     """Return the round, from 1, in which the search finds a solution; None where the form has none."""
-    for number, (a, b, c) in enumerate(rounds(puzzle), start=1):
-        values = [value for value in _values(a, b) if value is not None]
-        if any(needed in values for needed in _needed(puzzle.target, c)):
+    for number, (a, b, c) in enumerate(list_rounds(puzzle), start=1):
+        values = [value for value in _pair_values(a, b) if value is not None]
+        if any(needed in values for needed in _needed_values(puzzle.target, c)):
             return number
     return None
 
 
-def trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
+def write_trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
     """Write a worked response: rounds, answer. A clean one is right if the problem has a solution in the form.
 
     After three rounds that miss, the search begins again, for three passes at most.
     """
-    turns = rounds(puzzle)
+    turns = list_rounds(puzzle)
     if rng.random() < noise.guess:
-        return _answer([], _shot(*rng.choice(turns), rng))
+        return _write_answer([], _random_expression(*rng.choice(turns), rng))
     words: list[str] = []
     for a, b, c in turns * PASSES:
-        values = [_blurred(value, rng, noise) for value in _values(a, b)]
-        words += [str(a), str(b), ":", *map(_word, values), str(c), ":"]
-        for last, exact in zip(_LAST, _needed(puzzle.target, c), strict=True):
-            needed = _blurred(exact, rng, noise)
-            words.append(_word(needed))
+        values = [_perturb(value, rng, noise) for value in _pair_values(a, b)]
+        words += [str(a), str(b), ":", *map(_format_value, values), str(c), ":"]
+        for last, exact in zip(_LAST, _needed_values(puzzle.target, c), strict=True):
+            needed = _perturb(exact, rng, noise)
+            words.append(_format_value(needed))
             if needed is not None and needed in values and rng.random() >= noise.miss:
                 of_pair = _PAIR[values.index(needed)]
-                of_pair = rng.choice(_SHOTS) if rng.random() < noise.slip else of_pair
-                last = rng.choice(_SHOTS) if rng.random() < noise.slip else last
-                return _answer(words, _expression(a, b, c, of_pair, last))
+                of_pair = rng.choice(_RANDOM_OPERATORS) if rng.random() < noise.slip else of_pair
+                last = rng.choice(_RANDOM_OPERATORS) if rng.random() < noise.slip else last
+                return _write_answer(words, _format_expression(a, b, c, of_pair, last))
             if rng.random() < noise.leap:
-                return _answer(words, _shot(a, b, c, rng))
+                return _write_answer(words, _random_expression(a, b, c, rng))
         if rng.random() < noise.quit:
             break
         words.append("no")
-    return _answer(words, _shot(a, b, c, rng))
+    return _write_answer(words, _random_expression(a, b, c, rng))
 
 
-def solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
+def write_solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
     """Yield the clean trace if the form has a solution."""
-    if writable(puzzle.nums, puzzle.target) and solving_round(puzzle) is not None:
-        yield trace(puzzle, random.Random(0))
+    if is_writable(puzzle.nums, puzzle.target) and find_solving_round(puzzle) is not None:
+        yield write_trace(puzzle, random.Random(0))
 
 
-def _values(a: int, b: int) -> list[int | None]:
+def _pair_values(a: int, b: int) -> list[int | None]:
     """Return the values of a pair by `+ - * /`; None for `x`."""
-    return [_known(value) for value in (a + b, a - b, a * b, a // b if b and a % b == 0 else None)]
+    return [_mask_unknown(value) for value in (a + b, a - b, a * b, a // b if b and a % b == 0 else None)]
 
 
-def _needed(target: int, c: int) -> list[int | None]:
+def _needed_values(target: int, c: int) -> list[int | None]:
     """Return the value p of the pair for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` are the target."""
     factor = target // c if c and target % c == 0 else None
-    return [_known(value) for value in (target - c, target + c, factor, target * c if c else None, c - target)]
+    return [_mask_unknown(value) for value in (target - c, target + c, factor, target * c if c else None, c - target)]
 
 
-def _known(value: int | None) -> int | None:
+def _mask_unknown(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= LARGEST else None
 
 
-def _blurred(value: int | None, rng: random.Random, noise: Noise) -> int | None:
+def _perturb(value: int | None, rng: random.Random, noise: Noise) -> int | None:
     if rng.random() >= noise.value:
         return value
     if value is None:
@@ -137,19 +137,19 @@ def _blurred(value: int | None, rng: random.Random, noise: Noise) -> int | None:
     return rng.choice([near for step in (1, 2, 10) for near in (value - step, value + step) if 0 <= near <= LARGEST])
 
 
-def _word(value: int | None) -> str:
+def _format_value(value: int | None) -> str:
     return "x" if value is None else str(value)
 
 
-def _expression(a: int, b: int, c: int, of_pair: str, last: str) -> str:
+def _format_expression(a: int, b: int, c: int, of_pair: str, last: str) -> str:
     pair = f"( {a} {of_pair} {b} )"
     return f"{c} - {pair}" if last == "from" else f"{pair} {last} {c}"
 
 
-def _shot(a: int, b: int, c: int, rng: random.Random) -> str:
+def _random_expression(a: int, b: int, c: int, rng: random.Random) -> str:
     """Write a random expression of a round's numbers."""
-    return _expression(a, b, c, rng.choice(_SHOTS), rng.choice(_SHOTS))
+    return _format_expression(a, b, c, rng.choice(_RANDOM_OPERATORS), rng.choice(_RANDOM_OPERATORS))
 
 
-def _answer(words: list[str], expression: str) -> str:
+def _write_answer(words: list[str], expression: str) -> str:
     return " ".join([*words, "</think>", "<answer>", expression, "</answer>"])

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import gcd
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.data import hash_split
 from rlvr_cli.tasks.problem import Split
 
 MIN_NUMBERS, MAX_NUMBERS = 2, 6
@@ -45,7 +45,7 @@ def puzzle_key(puzzle: CountdownPuzzle) -> str:
 
 def split_for(puzzle: CountdownPuzzle) -> Split:
     """Return the split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
-    return split_of(puzzle_key(puzzle))
+    return hash_split(puzzle_key(puzzle))
 
 
 def generate_countdown(
@@ -74,12 +74,12 @@ def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
     """
     numbers = tuple(sorted(puzzle.nums))
     seen = set()
-    for half, rest in _halves(numbers):
-        first, second = _values(half), _values(rest)
+    for half, rest in _partitions(numbers):
+        first, second = _reachable_values(half), _reachable_values(rest)
         # Iterate over the smaller side, look up the larger one.
         small, large = (first, second) if len(first) <= len(second) else (second, first)
         for value, solution in small.items():
-            missing = list(_missing(value, puzzle.target))
+            missing = list(_complements(value, puzzle.target))
             if not value[0] and not puzzle.target:  # zero times anything
                 missing.append(("*", next(iter(large)), True))
             for operator, needed, known_first in missing:
@@ -91,23 +91,23 @@ def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
                         yield expression
 
 
-def value_of(expression: Expression) -> Fraction:
+def evaluate(expression: Expression) -> Fraction:
     """Return the exact value. Raises ZeroDivisionError."""
     if isinstance(expression, int):
         return Fraction(expression)
     operator, lhs, rhs = expression
-    a, b = value_of(lhs), value_of(rhs)
+    a, b = evaluate(lhs), evaluate(rhs)
     if operator == "/":
         return a / b
     return {"+": a + b, "-": a - b, "*": a * b}[operator]
 
 
-def expression_text(expression: Expression) -> str:
+def format_expression(expression: Expression) -> str:
     """Write the expression with the parentheses that it needs: `(79 - 17) / 60`."""
     if isinstance(expression, int):
         return str(expression)
     operator, lhs, rhs = expression
-    first, second = expression_text(lhs), expression_text(rhs)
+    first, second = format_expression(lhs), format_expression(rhs)
     if isinstance(lhs, tuple) and _RANK[lhs[0]] < _RANK[operator]:
         first = f"({first})"
     # After a minus or a division an operand of equal rank keeps its parentheses.
@@ -117,27 +117,27 @@ def expression_text(expression: Expression) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
+def _reachable_values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
     """Return every value that the numbers reach, each used once, with one expression for it."""
     if len(numbers) == 1:
         return {(numbers[0], 1): numbers[0]}
     values: dict[Ratio, Expression] = {}
-    for half, rest in _halves(numbers):
-        for (p, q), first in _values(half).items():
-            for (r, s), second in _values(rest).items():
+    for half, rest in _partitions(numbers):
+        for (p, q), first in _reachable_values(half).items():
+            for (r, s), second in _reachable_values(rest).items():
                 a, b, denominator = p * s, r * q, q * s
-                values.setdefault(_lowest(a + b, denominator), ("+", first, second))
-                values.setdefault(_lowest(a - b, denominator), ("-", first, second))
-                values.setdefault(_lowest(b - a, denominator), ("-", second, first))
-                values.setdefault(_lowest(p * r, denominator), ("*", first, second))
+                values.setdefault(_reduce(a + b, denominator), ("+", first, second))
+                values.setdefault(_reduce(a - b, denominator), ("-", first, second))
+                values.setdefault(_reduce(b - a, denominator), ("-", second, first))
+                values.setdefault(_reduce(p * r, denominator), ("*", first, second))
                 if b:
-                    values.setdefault(_lowest(a, b), ("/", first, second))
+                    values.setdefault(_reduce(a, b), ("/", first, second))
                 if a:
-                    values.setdefault(_lowest(b, a), ("/", second, first))
+                    values.setdefault(_reduce(b, a), ("/", second, first))
     return values
 
 
-def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _partitions(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Yield every partition of the numbers into two groups, each once, in their order."""
     indices = range(1, len(numbers))
     for size in range(len(numbers) - 1):
@@ -146,20 +146,20 @@ def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[i
             yield group, tuple(numbers[index] for index in indices if index not in joined)
 
 
-def _missing(value: Ratio, target: int) -> Iterator[tuple[str, Ratio, bool]]:
+def _complements(value: Ratio, target: int) -> Iterator[tuple[str, Ratio, bool]]:
     """Yield (operator, x, whether ``value`` comes first) for every x that reaches the target with ``value``."""
     p, q = value
     yield "+", (target * q - p, q), True
     yield "-", (p - target * q, q), True
     yield "-", (p + target * q, q), False
     if p:
-        yield "*", _lowest(target * q, p), True
-        yield "/", _lowest(target * p, q), False
+        yield "*", _reduce(target * q, p), True
+        yield "/", _reduce(target * p, q), False
         if target:
-            yield "/", _lowest(p, target * q), True
+            yield "/", _reduce(p, target * q), True
 
 
-def _lowest(numerator: int, denominator: int) -> Ratio:
+def _reduce(numerator: int, denominator: int) -> Ratio:
     divisor = gcd(numerator, denominator)
     if denominator < 0:
         divisor = -divisor
@@ -170,41 +170,41 @@ _VARIANTS = 4
 _MOST_TRIES = 4
 
 
-def worked_responses(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
+def write_solutions(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
     """Yield correct responses to a prompt that ends in ``<think>``; the last reaches the target at the first try."""
     ways = list(itertools.islice(find_solutions(puzzle), _VARIANTS))
     for way in ways:
-        tries = [_miss(puzzle, rng) for _ in range(rng.randint(1, _MOST_TRIES))]
-        yield _response(puzzle, [*tries, *_steps(way)], way)
+        tries = [_write_miss(puzzle, rng) for _ in range(rng.randint(1, _MOST_TRIES))]
+        yield _write_response(puzzle, [*tries, *_write_steps(way)], way)
     if ways:
-        shortest = min(ways, key=lambda way: len(expression_text(way)))
-        yield _response(puzzle, _steps(shortest), shortest)
+        shortest = min(ways, key=lambda way: len(format_expression(way)))
+        yield _write_response(puzzle, _write_steps(shortest), shortest)
 
 
-def _response(puzzle: CountdownPuzzle, sentences: list[str], way: Expression) -> str:
-    return f" {' '.join(sentences)} That is {puzzle.target}. </think>\n<answer> {expression_text(way)} </answer>"
+def _write_response(puzzle: CountdownPuzzle, sentences: list[str], way: Expression) -> str:
+    return f" {' '.join(sentences)} That is {puzzle.target}. </think>\n<answer> {format_expression(way)} </answer>"
 
 
-def _steps(expression: Expression) -> list[str]:
+def _write_steps(expression: Expression) -> list[str]:
     if isinstance(expression, int):
         return []
     operator, lhs, rhs = expression
-    calculation = f"{_shown(lhs)} {operator} {_shown(rhs)} = {value_of(expression)}."
-    return [*_steps(lhs), *_steps(rhs), calculation]
+    calculation = f"{_format_operand(lhs)} {operator} {_format_operand(rhs)} = {evaluate(expression)}."
+    return [*_write_steps(lhs), *_write_steps(rhs), calculation]
 
 
-def _shown(expression: Expression) -> str:
-    text = str(value_of(expression))
+def _format_operand(expression: Expression) -> str:
+    text = str(evaluate(expression))
     return f"({text})" if "/" in text or text.startswith("-") else text
 
 
-def _miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
+def _write_miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
     """Write a true sentence on an expression that misses the target."""
     while True:
         nums = rng.sample(puzzle.nums, len(puzzle.nums))
         expression: Expression = nums[0]
         for number in nums[1:]:
             expression = (rng.choice("+-*"), expression, number)
-        value = value_of(expression)
+        value = evaluate(expression)
         if value != puzzle.target:
-            return f"{expression_text(expression)} = {value}, not {puzzle.target}."
+            return f"{format_expression(expression)} = {value}, not {puzzle.target}."

@@ -8,7 +8,7 @@ Python: whole and decimal numbers, signs, `+ - * / // **`, parentheses. It diffe
 - a power of whole numbers with more than 4,096 bits has no value (the public code works `9**9**9**9` out without end).
 
 `strict` is exact rational arithmetic over `+ - * /` and parentheses, each number exactly once. The typographic signs in
-``_SPELLINGS`` and white space are normalised. The rest is refused: equations (`3 * 5 = 15`), signs before a number,
+``_ASCII`` and white space are normalised. The rest is refused: equations (`3 * 5 = 15`), signs before a number,
 decimals, exponents, `**` and `//`, leading zeros, underscores and digits of other scripts.
 """
 
@@ -37,7 +37,7 @@ _STRICT_SIGNS = re.compile(r"(?:(?:0|[1-9][0-9]*+)(?![0-9])|\*(?!\*)|/(?!/)|[-+(
 _END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)
 _BLOCK = [("", "answer"), ("/", "answer")]
 # Multiplication, division and minus signs that have one meaning, and the no-break space.
-_SPELLINGS = str.maketrans("\u00d7\u22c5\u00b7\u2217\u00f7\u2215\u2212\u00a0", "****//- ")
+_ASCII = str.maketrans("\u00d7\u22c5\u00b7\u2217\u00f7\u2215\u2212\u00a0", "****//- ")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def judge_paper(text: str, nums: Sequence[int], target: int) -> ParsedExpression
 
 def judge_strict(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block in exact arithmetic."""
-    text = re.sub(r"[ \t\r\n]+", " ", text.translate(_SPELLINGS))
+    text = re.sub(r"[ \t\r\n]+", " ", text.translate(_ASCII))
     tree = _parse(text, _STRICT_SIGNS)
     if tree is not None and any(isinstance(node, ast.UnaryOp) for node in ast.walk(tree)):
         tree = None
@@ -107,7 +107,7 @@ def _judge(
     if sorted(runs) != sorted(map(str, nums)):
         return ParsedExpression("wrong_numbers", expression)
     try:
-        right = reaches(_value(tree, literal))
+        right = reaches(_evaluate(tree, literal))
     # Division by zero, a value outside floating point, `//` of a complex power: the public code catches everything.
     except (ArithmeticError, TypeError, ValueError):
         right = False
@@ -155,10 +155,10 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 }
 
 
-def _value(node: Any, literal: Callable[[Any], Any]) -> Any:
+def _evaluate(node: Any, literal: Callable[[Any], Any]) -> Any:
     """Evaluate an expression. Raises as its operators do."""
     if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_value(node.left, literal), _value(node.right, literal))
+        return _OPERATORS[type(node.op)](_evaluate(node.left, literal), _evaluate(node.right, literal))
     if isinstance(node, ast.UnaryOp):
-        return _OPERATORS[type(node.op)](_value(node.operand, literal))
+        return _OPERATORS[type(node.op)](_evaluate(node.operand, literal))
     return literal(node.value)

@@ -14,8 +14,8 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_bytes, write_json
-from rlvr_cli.tasks.data import FETCHED, FromData, file_of, hub_problems
-from rlvr_cli.tasks.hub import revision_of
+from rlvr_cli.tasks.data import FETCHED, RowReader, find_split_file, load_hub_problems
+from rlvr_cli.tasks.hub import resolve_revision
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class FetchedFile:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchManifest:
     """The manifest of a fetched data set.
 
     Attributes:
@@ -49,13 +49,13 @@ class Fetched:
 
 
 def fetch(
-    task: FromData,
+    task: RowReader,
     folder: Path,
     *,
     revision: str | None = None,
     overwrite: bool = False,
     say: Callable[[str], None] = print,
-) -> Fetched:
+) -> FetchManifest:
     """Write the problems of ``task``'s public set into ``folder``, where `task.data` looks for them; all, or none.
 
     An unaltered set of the requested revision is kept.
@@ -68,37 +68,37 @@ def fetch(
     """
     name, data_set = task.data, task.sets[task.data]
     assert data_set.hub is not None
-    before = manifest(name, folder)
+    before = read_manifest(name, folder)
     if before is not None:
-        changed, reason = _changed(before, folder), "was changed"
+        changed, reason = _changed_files(before, folder), "was changed"
     else:
-        paths = (file_of(data_set, split, folder) for split in data_set.files)
+        paths = (find_split_file(data_set, split, folder) for split in data_set.files)
         changed, reason = list(filter(None, paths)), "is where the data set belongs, but was not fetched"
     if not overwrite and (present := [str(path) for path in dict.fromkeys(changed) if path.exists()]):
         raise UserError(f"{', '.join(present)}: {reason}. --overwrite replaces it, --data-dir names another folder.")
     if not overwrite and before is not None and not changed and revision in (None, before.revision):
         say(f"{name}: is there, {before}. --overwrite fetches the newest.")
         return before
-    commit = revision_of(data_set.hub, revision)
-    aside = folder / f".{name}.part"
+    commit = resolve_revision(data_set.hub, revision)
+    staging = folder / f".{name}.part"
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
         lines: dict[str, list[str]] = {}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             for split in data_set.files:
                 say(f"{name}: loading the {split} rows of {data_set.hub} at {commit[:12]} ...")
-                for problem in hub_problems(task, f"{data_set.hub}@{commit}", split):
+                for problem in load_hub_problems(task, f"{data_set.hub}@{commit}", split):
                     row = {**problem.fields, "subgroup": problem.subgroup}
                     line = json.dumps(row, ensure_ascii=False) + "\n"
-                    lines.setdefault(task.place_of(problem, split), []).append(line)
+                    lines.setdefault(task.file_name_of(problem, split), []).append(line)
         left_out = tuple(str(warning.message) for warning in caught if issubclass(warning.category, UserWarning))
         for message in left_out:
             say(f"{name}: {message}")
-        files = tuple(_write(aside, file, rows) for file, rows in sorted(lines.items()))
+        files = tuple(_write_rows(staging, file, rows) for file, rows in sorted(lines.items()))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        result = Fetched(name, data_set.hub, commit, data_set.licence, now, files, left_out)
+        result = FetchManifest(name, data_set.hub, commit, data_set.licence, now, files, left_out)
         # The manifest first: after an interruption it names the missing files.
         (folder / FETCHED).mkdir(exist_ok=True)
         write_json(folder / FETCHED / f"{name}.json", asdict(result))
@@ -106,44 +106,44 @@ def fetch(
             (folder / stale.name).unlink(missing_ok=True)
         for file in files:
             (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
-            (aside / file.name).replace(folder / file.name)
+            (staging / file.name).replace(folder / file.name)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror or error}. Make room, or give another folder with --data-dir."
         ) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return result
 
 
-def _write(folder: Path, name: str, lines: list[str]) -> FetchedFile:
+def _write_rows(folder: Path, name: str, lines: list[str]) -> FetchedFile:
     content = "".join(lines).encode("utf-8")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / name, content)
     return FetchedFile(name, len(lines), sha256(content).hexdigest())
 
 
-def _changed(fetched: Fetched, folder: Path) -> list[Path]:
+def _changed_files(fetched: FetchManifest, folder: Path) -> list[Path]:
     """Return the files of the manifest that are missing or have another hash."""
     files = [(folder / file.name, file.sha256) for file in fetched.files]
     return [path for path, digest in files if not path.is_file() or sha256(path.read_bytes()).hexdigest() != digest]
 
 
-def manifest(name: str, folder: Path) -> Fetched | None:
+def read_manifest(name: str, folder: Path) -> FetchManifest | None:
     """Read the manifest of a data set that was fetched into ``folder``; None without a readable one."""
     try:
         values: dict[str, Any] = json.loads((folder / FETCHED / f"{name}.json").read_text(encoding="utf-8"))
         files = tuple(FetchedFile(**file) for file in values["files"])
-        return Fetched(**{**values, "files": files, "left_out": tuple(values["left_out"])})
+        return FetchManifest(**{**values, "files": files, "left_out": tuple(values["left_out"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def origin_of(name: str, hub: str | None, folder: str | None) -> str:
+def describe_origin(name: str, hub: str | None, folder: str | None) -> str:
     """Return a line on the origin of a public set's rows; ``folder`` is `task.data_dir`."""
     if folder is None:
         return f"{name}: from the hub ({hub})."
-    if (fetched := manifest(name, Path(folder))) is None:
+    if (fetched := read_manifest(name, Path(folder))) is None:
         return f"{name}: from {folder}."
-    altered = "; its files were ALTERED since" if _changed(fetched, Path(folder)) else ""
+    altered = "; its files were ALTERED since" if _changed_files(fetched, Path(folder)) else ""
     return f"{name}: from {folder}, {fetched}{altered}."

@@ -51,7 +51,7 @@ class RowOrigin:
     path: Path | None = None
 
 
-def is_data(path: Path) -> bool:
+def is_data_file(path: Path) -> bool:
     """Return whether :func:`read_rows` reads files of this name."""
     return path.name.endswith(ENDINGS)
 
@@ -70,18 +70,18 @@ def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
     ending = next(ending for ending in ENDINGS if path.name.endswith(ending))
     rows: Iterator[tuple[int, Any]]
     if is_jsonl(path):
-        rows = ((number, _row(line)) for number, line in read_lines(path))
+        rows = ((number, _parse_line(line)) for number, line in read_lines(path))
     elif ending == ".csv":
-        rows = _csv(path)
+        rows = _read_csv(path)
     else:
-        rows = enumerate(_json(path) if ending == ".json" else _parquet(path), start=1)
+        rows = enumerate(_read_json(path) if ending == ".json" else _read_parquet(path), start=1)
     prefix = f"{path}, row " if ending in (".json", ".parquet") else f"{path}:"
     for number, value in rows:
         identity = f"{path.name}:{number}"
         yield value, RowOrigin(f"{prefix}{number}", identity, number, path.name.removesuffix(ending), path)
 
 
-def file_rows(path: Path) -> int:
+def count_rows(path: Path) -> int:
     """Count the rows of a data file. Raises UserError as :func:`read_rows`."""
     return sum(1 for _ in (read_lines(path) if is_jsonl(path) else read_rows(path)))
 
@@ -102,20 +102,20 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path}: cannot be read ({error}). It must be JSON lines in UTF-8.") from error
 
 
-def parsed(line: bytes) -> Any:
+def parse_json(line: bytes) -> Any:
     """Parse a line as JSON.
 
     Raises:
         BadRow: not UTF-8, not JSON (NaN and Infinity included), a number beyond float (1e400), or nested too deeply.
     """
-    text = _decoded(line)
+    text = _decode(line)
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite)
     except (ValueError, RecursionError) as error:
         raise BadRow(f"not a JSON object ({type(error).__name__}: {str(error)[:80]})") from error
 
 
-def text_problem(value: Any) -> str | None:
+def find_text_error(value: Any) -> str | None:
     """Return why a JSON value cannot be written as UTF-8 (half a surrogate pair, as "\\ud800"), or None."""
     try:
         json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
@@ -127,41 +127,41 @@ def text_problem(value: Any) -> str | None:
     return None
 
 
-def raise_if(problems: Sequence[str]) -> None:
+def raise_row_errors(problems: Sequence[str]) -> None:
     """Raise UserError with the first ``problems`` and the number of the others, if there are any."""
     further = len(problems) - _SHOWN
     if problems:
         raise UserError([*problems[:_SHOWN], *([f"{FURTHER}{further} more rows like these"] if further > 0 else [])])
 
 
-def _row(line: bytes) -> Any:
+def _parse_line(line: bytes) -> Any:
     try:
-        return parsed(line)
+        return parse_json(line)
     except BadRow as error:
         return error
 
 
-def _decoded(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadRow(f"not UTF-8 (byte {error.start + 1} of the line, 0x{error.object[error.start]:02x})") from error
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is larger than any float")
     return value
 
 
-def _json(path: Path) -> list[Any]:
+def _read_json(path: Path) -> list[Any]:
     try:
-        value = parsed(path.read_bytes().removeprefix(codecs.BOM_UTF8))
+        value = parse_json(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     except (OSError, BadRow) as error:
         raise UserError(f"{path}: cannot be read ({error}). A .json file is one list of rows in UTF-8.") from error
     if not isinstance(value, list):
@@ -169,13 +169,13 @@ def _json(path: Path) -> list[Any]:
     return value
 
 
-def _csv(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_csv(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield each row with its first line; blank lines are skipped."""
     csv.field_size_limit(_LONGEST_CELL)
     begins = 1
     try:
         lines = io.BytesIO(path.read_bytes().removeprefix(codecs.BOM_UTF8))
-        reader = csv.reader(map(_decoded, lines), strict=True)
+        reader = csv.reader(map(_decode, lines), strict=True)
         names = next(reader, None)
         if names is None:
             raise UserError(f"{path}: is empty; the first line of a .csv file has the names of its columns.")
@@ -194,7 +194,7 @@ def _csv(path: Path) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}:{begins}: cannot be read as CSV ({error}).") from error
 
 
-def _parquet(path: Path) -> Iterator[Any]:
+def _read_parquet(path: Path) -> Iterator[Any]:
     parquet = import_module("pyarrow.parquet")
     try:
         with parquet.ParquetFile(path) as file:

@@ -12,7 +12,7 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
-from rlvr_cli.tasks.math_rows import answer_text, make_problem, question_of
+from rlvr_cli.tasks.math_rows import answer_text, find_question, make_problem
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, Rule
 from rlvr_cli.verify.numbers import CHANGING_WORDS, exact_number, normalise
@@ -68,7 +68,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     Raises:
         UserError: a field is missing or of another type, or the answer is not a number; names ``where`` and the field.
     """
-    question = question_of(fields, where)
+    question = find_question(fields, where)
     text = answer_text(fields.get("answer"))
     if text is None:
         needed = "a problem needs question and answer (a number, or text ending in ####)"
@@ -111,7 +111,7 @@ _LETTERS = re.compile(
 _VERB = re.compile(r"\d\.?\s?(?:is|was|are|were|be|would|should|could|might|may|can|will|has|had)(?![A-Za-z])", re.I)
 
 
-def _has_odd_sign(text: str) -> bool:
+def _has_foreign_sign(text: str) -> bool:
     """Return whether ``text`` has a sign that is neither ASCII nor a Latin letter, a currency or a quotation mark."""
     return any(
         not character.isascii()
@@ -166,8 +166,8 @@ def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
         return None
     match = _NUMBER.fullmatch(plain)
     if match is not None and not (rule == "strict" and _VERB.search(plain)):
-        return _value(match)
-    return _single(plain) if rule == "paper" else None
+        return _parse_match(match)
+    return _read_single_literal(plain) if rule == "paper" else None
 
 
 def _plain(text: str) -> str:
@@ -198,7 +198,7 @@ def _plain(text: str) -> str:
     return text
 
 
-def _value(match: re.Match[str]) -> Fraction | None:
+def _parse_match(match: re.Match[str]) -> Fraction | None:
     if match["sign"] and match["sign2"]:
         return None
     if match["plain"] is not None:
@@ -212,8 +212,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
     return -value if "-" in (match["sign"], match["sign2"]) else value
 
 
-def _single(text: str) -> Fraction | None:
-    if _has_odd_sign(text):
+def _read_single_literal(text: str) -> Fraction | None:
+    if _has_foreign_sign(text):
         return None
     literals = list(_LITERAL.finditer(text))
     if len(literals) != 1 or _LOOSE_REFUSED.search(text.replace(literals[0][0], "0")):

@@ -24,8 +24,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.answers import BOX, TAG, last_box, read_loose_number_and_percent, read_number_and_percent
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import TABLES
-from rlvr_cli.tasks.files import BadRow, RowOrigin, read_rows, text_problem
-from rlvr_cli.tasks.hitab_tables import problem_from, rendered
+from rlvr_cli.tasks.files import BadRow, RowOrigin, find_text_error, read_rows
+from rlvr_cli.tasks.hitab_tables import problem_from, render_table
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Rule, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.numbers import normalise
@@ -128,7 +128,7 @@ class HiTab(Task):
                 if isinstance(record.get(f"{key}_checked"), kind):
                     fields[key] = record[f"{key}_checked"]
         if fields.get("table") is None and "table_id" in record:
-            tables, problems = _tables(origin.path.parent) if origin.path is not None else ({}, ())
+            tables, problems = _find_tables(origin.path.parent) if origin.path is not None else ({}, ())
             if problems:
                 raise UserError(problems)
             if str(record["table_id"]) not in tables:
@@ -143,7 +143,7 @@ class HiTab(Task):
             raise MissingFields(origin.where, missing, needed, record)
         return problem
 
-    def divider(self, problem: Problem) -> str:
+    def split_key(self, problem: Problem) -> str:
         """Keep questions on one table together."""
         return str(problem.data["table"])
 
@@ -168,7 +168,7 @@ class HiTab(Task):
         return judge_table_answer(problem.data["answer"], response, self.rule, self.conventions, truncated)
 
 
-def _tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+def _find_tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """Read the folder's rendered tables by id, if any, and the problems with them."""
     path = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     return _read_tables(path, path.stat().st_mtime_ns) if path is not None else ({}, ())
@@ -184,9 +184,9 @@ def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, .
                 raise UserError(f"{origin.where}: {record}")
             if not isinstance(record, dict) or "id" not in record:
                 raise UserError(f"{origin.where}: a table is {{id, title, texts}}")
-            if (unwritable := text_problem(record)) is not None:
+            if (unwritable := find_text_error(record)) is not None:
                 raise UserError(f"{origin.where}: {unwritable}")
-            tables[str(record["id"])] = rendered(record, origin.where)
+            tables[str(record["id"])] = render_table(record, origin.where)
         except UserError as error:
             problems += error.problems
     return tables, tuple(problems)
@@ -204,15 +204,15 @@ def judge_table_answer(
         conventions: tolerance, percent and sign.
         cut: whether the token limit ended the response.
     """
-    written, reason = _answer(response) if rule == "paper" else _only_answer(response)
+    written, reason = _extract_answer(response) if rule == "paper" else _extract_single_answer(response)
     if written is None:
         return _verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
     expected = [read_value(item, rule) for item in gold]
     first: list[Value] | None = None
-    for items in _splits(written, len(expected)):
+    for items in _candidate_lists(written, len(expected)):
         values = [read_value(item, rule) for item in items]
         first = first or values
-        if same_multiset(expected, values, conventions):
+        if answers_match(expected, values, conventions):
             return _verdict(True, _canonical(values), "correct")
     if not first or not any(value.text for value in first):
         return _verdict(False, None, "too_long" if cut else "no_answer")
@@ -228,7 +228,7 @@ def _verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
     return Verdict(reward, {"answer": reward}, correct, answer, reason)
 
 
-def _answer(response: str) -> tuple[str | None, str]:
+def _extract_answer(response: str) -> tuple[str | None, str]:
     """Return the last answer of either form; a block with a box is that box."""
     text = response.rpartition("</think>")[2]
     end = text.rfind(_CLOSE)
@@ -237,11 +237,11 @@ def _answer(response: str) -> tuple[str | None, str]:
     if start >= 0 and (box is None or box.end <= end + len(_CLOSE)):
         block = text[start + len(_OPEN) : end]
         inner = last_box(block, _BOXED)
-        return _bounded(block if inner is None else inner.content)
-    return _bounded(box.content) if box is not None else (None, "no_answer")
+        return _strip_label(block if inner is None else inner.content)
+    return _strip_label(box.content) if box is not None else (None, "no_answer")
 
 
-def _only_answer(response: str) -> tuple[str | None, str]:
+def _extract_single_answer(response: str) -> tuple[str | None, str]:
     """Return the only answer: a block, a box, or a block that has only a box."""
     text = response.rpartition("</think>")[2]
     tags = [(tag[2].lower(), bool(tag[1])) for tag in TAG.finditer(text)]
@@ -254,26 +254,26 @@ def _only_answer(response: str) -> tuple[str | None, str]:
     if boxes and box is None:
         return None, "several_answers" if opened and closed else "no_answer"
     if not opened and not closed:
-        return _bounded(box.content) if box is not None else (None, "no_answer")
+        return _strip_label(box.content) if box is not None else (None, "no_answer")
     start, end = text.find(_OPEN) + len(_OPEN), text.find(_CLOSE)
     if not (opened and closed and start <= end):
         return None, "no_answer"
     if box is None:
-        return _bounded(text[start:end])
+        return _strip_label(text[start:end])
     around = text[start : box.start] + text[box.end : end]
     inside = start <= box.start and box.end <= end and not around.strip(" \t\r\n$.")
-    return _bounded(box.content) if inside else (None, "several_answers")
+    return _strip_label(box.content) if inside else (None, "several_answers")
 
 
-def _bounded(answer: str) -> tuple[str | None, str]:
+def _strip_label(answer: str) -> tuple[str | None, str]:
     label = _LABEL.match(answer)
     answer = (answer[label.end() :] if label else answer).strip()
     return (answer, "") if answer and len(answer) <= MAX_ANSWER else (None, "no_answer")
 
 
-def _splits(written: str, count: int) -> Iterator[list[str]]:
+def _candidate_lists(written: str, count: int) -> Iterator[list[str]]:
     """Yield the ways to read the text as ``count`` answers, the likeliest first."""
-    listed = _list(written)
+    listed = _parse_list(written)
     if listed is not None:
         yield listed
     if count == 1:
@@ -282,13 +282,13 @@ def _splits(written: str, count: int) -> Iterator[list[str]]:
         return
     items = [item for item in _HARD_SEPARATOR.split(written) if item.strip()]
     if len(items) > 1:
-        yield items if ";" in written or "|" in written else _unmarked(items)
+        yield items if ";" in written or "|" in written else _strip_list_marks(items)
         return
     for separator in _SOFT_SEPARATORS:
         yield [_AND.sub("", item, count=1) if _AND.match(item) else item for item in separator.split(written)]
 
 
-def _unmarked(lines: list[str]) -> list[str]:
+def _strip_list_marks(lines: list[str]) -> list[str]:
     """Drop the bullets of the lines, or their numbers 1, 2, 3, ..., where every line has such a mark."""
     marks = [_BULLET.match(line) for line in lines]
     numbers = [_LINE_NUMBER.match(line) for line in lines]
@@ -297,18 +297,18 @@ def _unmarked(lines: list[str]) -> list[str]:
     return [line[mark.end() :] for line, mark in zip(lines, marks, strict=True) if mark] if all(marks) else lines
 
 
-def _list(text: str) -> list[str] | None:
+def _parse_list(text: str) -> list[str] | None:
     """Read the items of a list in brackets, JSON or as Python prints it, numbers as they are spelled."""
     if not (text.startswith("[") and text.endswith("]")):
         return None
     try:
         items = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
-        items = _printed_items(text[1:-1])
+        items = _parse_python_list(text[1:-1])
     return items if items and all(isinstance(item, str) for item in items) else None
 
 
-def _printed_items(text: str) -> list[str] | None:
+def _parse_python_list(text: str) -> list[str] | None:
     items: list[str] = []
     position = 0
     while (match := _ITEM.match(text, position)) is not None:
@@ -345,30 +345,30 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
     number, percent = read_number_and_percent(text if text.endswith("..") else text.removesuffix("."))
     if number is None and rule == "paper":
         number, percent = read_loose_number_and_percent(text)
-    return Value(_plain_text(text, rule), number, percent)
+    return Value(_normalise_text(text, rule), number, percent)
 
 
-def equal(gold: Value, answer: Value, conventions: Conventions) -> bool:
+def values_match(gold: Value, answer: Value, conventions: Conventions) -> bool:
     """Return whether the answer equals the gold value: numbers within the tolerance, texts exactly."""
     if gold.number is None or answer.number is None:
         return gold.number is None and answer.number is None and gold.text == answer.text
     return any(
         abs(true - read) <= conventions.tolerance
-        for true in _readings(gold, conventions)
-        for read in _readings(answer, conventions)
+        for true in _possible_numbers(gold, conventions)
+        for read in _possible_numbers(answer, conventions)
     )
 
 
-def same_multiset(gold: Sequence[Value], answers: Sequence[Value], conventions: Conventions) -> bool:
+def answers_match(gold: Sequence[Value], answers: Sequence[Value], conventions: Conventions) -> bool:
     """Return whether the answers match the gold values in some order."""
     if len(gold) != len(answers):
         return False
     if len(gold) == 1:
-        return equal(gold[0], answers[0], conventions)
+        return values_match(gold[0], answers[0], conventions)
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    pairs = csr_array([[equal(true, answer, conventions) for true in gold] for answer in answers], dtype=bool)
+    pairs = csr_array([[values_match(true, answer, conventions) for true in gold] for answer in answers], dtype=bool)
     return bool((maximum_bipartite_matching(pairs) >= 0).all())
 
 
@@ -385,18 +385,18 @@ def _clean(text: str) -> str:
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-def _plain_text(text: str, rule: Rule) -> str:
+def _normalise_text(text: str, rule: Rule) -> str:
     """Drop case, accents and the full stop at the end; for `paper` also notes at the end, as HiTab does."""
     text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if unicodedata.category(c) != "Mn")
     while rule == "paper":
-        shorter = _without_note(text.rstrip())
+        shorter = _strip_note(text.rstrip())
         if shorter == text:
             break
         text = shorter
     return text.removesuffix(".").strip() or text
 
 
-def _without_note(text: str) -> str:
+def _strip_note(text: str) -> str:
     """Drop one citation, footnote mark or parenthesis at the end, unless it is the whole text."""
     if text.endswith(")"):
         start = text.rfind(" (")
@@ -407,7 +407,7 @@ def _without_note(text: str) -> str:
     return text.rstrip("\u2022\u2666\u2020\u2021*#+") or text
 
 
-def _readings(value: Value, conventions: Conventions) -> list[Fraction]:
+def _possible_numbers(value: Value, conventions: Conventions) -> list[Fraction]:
     assert value.number is not None
     number = abs(value.number) if conventions.sign == "either" else value.number
     if not value.percent or conventions.percent == "as_written":

@@ -31,7 +31,7 @@ _UNIT = re.compile(
     r"|kilograms?|tonnes|index|coefficient|odds|per\b"
 )
 # Both spellings of an empty cell in the public tables.
-_NOTHING = ("", "none")
+_EMPTY_CELLS = ("", "none")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     question = fields.get("question", "")
     if not isinstance(question, str):
         raise UserError(f"{where}: question must be text")
-    table = rendered(fields.get("table"), where)
+    table = render_table(fields.get("table"), where)
     identity = fields.get("id")
     if identity is None:
         identity = f"hitab-{text_digest(json.dumps([question, table, answer]))[:16]}"
@@ -79,7 +79,7 @@ def _is_value(item: Any) -> bool:
     return abs(item) < _MAX_NUMBER if isinstance(item, int) else math.isfinite(item)
 
 
-def rendered(table: Any, where: str) -> str:
+def render_table(table: Any, where: str) -> str:
     """Render a table of any accepted form for the prompt. Raises UserError for anything else."""
     if table is None or isinstance(table, str):
         return table or ""
@@ -87,15 +87,15 @@ def rendered(table: Any, where: str) -> str:
         table = {"texts": table}
     if not isinstance(table, dict) or "texts" not in table:
         raise UserError(f"{where}: table must be text, a list of rows of cells, or an object with `texts`")
-    texts = _texts(table["texts"], where)
+    texts = _check_cells(table["texts"], where)
     title = table.get("title", "")
     if not isinstance(title, str):
         raise UserError(f"{where}: table.title must be text")
-    body = table_markdown(texts, _layout(table, texts, where))
+    body = table_markdown(texts, _read_layout(table, texts, where))
     return f"Title: {' '.join(title.split())}\n\n{body}" if title.strip() else body
 
 
-def _texts(texts: Any, where: str) -> list[list[str]]:
+def _check_cells(texts: Any, where: str) -> list[list[str]]:
     if not isinstance(texts, list) or not texts or not all(isinstance(row, list) and row for row in texts):
         raise UserError(f"{where}: table.texts must be a list of rows, each a list of cells")
     if len({len(row) for row in texts}) > 1:
@@ -107,7 +107,7 @@ def _texts(texts: Any, where: str) -> list[list[str]]:
     return [["" if cell is None else str(cell) for cell in row] for row in texts]
 
 
-def _layout(table: dict[str, Any], texts: list[list[str]], where: str) -> Layout:
+def _read_layout(table: dict[str, Any], texts: list[list[str]], where: str) -> Layout:
     """Take the layout from the table's keys, else from its cells, with at least the header rows of its samples."""
     inferred = infer_layout(texts)
     hint = table.get("header_hint")
@@ -152,7 +152,7 @@ def table_markdown(texts: Sequence[Sequence[str]], layout: Layout | None = None)
     """
     layout = layout or infer_layout(texts)
     columns = column_paths(texts, layout)
-    head = [_path(columns[: layout.header_columns]), *columns[layout.header_columns :]]
+    head = [_join_path(columns[: layout.header_columns]), *columns[layout.header_columns :]]
     rows = [head, ["---"] * len(head), *body_rows(texts, layout)]
     return "\n".join(
         "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |" for row in rows
@@ -181,7 +181,7 @@ def column_paths(texts: Sequence[Sequence[str]], layout: Layout) -> list[str]:
                 blocks.append(blocks[-1])
             levels[column].append(name)
         above = above if units else blocks
-    return [_path(names) for names in levels]
+    return [_join_path(names) for names in levels]
 
 
 def body_rows(texts: Sequence[Sequence[str]], layout: Layout) -> list[list[str]]:
@@ -209,7 +209,7 @@ def body_rows(texts: Sequence[Sequence[str]], layout: Layout) -> list[list[str]]
             continues = continues and not cell
             if not continues:
                 levels[level] = cell
-        rows.append([_path([*sections, *levels]), *row[count:]])
+        rows.append([_join_path([*sections, *levels]), *row[count:]])
     return rows + [[label, *[""] * (len(texts[0]) - count)] for label in run]
 
 
@@ -219,8 +219,8 @@ def _is_header(texts: Sequence[Sequence[str]], index: int) -> bool:
     gaps = any(not second.strip() and first.strip() for first, second in itertools.pairwise(above[1:]))
     if not filled:
         return False
-    unnamed = row[0].strip() in _NOTHING
-    if index == 1 and gaps and (unnamed or above[0].strip() in _NOTHING):
+    unnamed = row[0].strip() in _EMPTY_CELLS
+    if index == 1 and gaps and (unnamed or above[0].strip() in _EMPTY_CELLS):
         return True
     return unnamed and not any(_NUMBER.fullmatch(cell) and not (gaps and _YEAR.fullmatch(cell)) for cell in filled)
 
@@ -240,6 +240,6 @@ def _is_unit(text: str) -> bool:
     return len(text) <= _MAX_UNIT and _NUMBER.fullmatch(text) is None and _UNIT.search(text.lower()) is not None
 
 
-def _path(levels: Sequence[str]) -> str:
+def _join_path(levels: Sequence[str]) -> str:
     """Join the levels in order, without empty and repeated ones."""
     return SEPARATOR.join(name for name, _ in itertools.groupby(filter(None, levels)))

@@ -17,7 +17,7 @@ from rlvr_cli.tasks.files import ENDINGS, LISTED, RowOrigin, read_rows
 
 _HUB_ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?::(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?")
 # Columns that identify repeated rows; other columns may number the copies.
-_SAME = ("prompt", "problem", "question", "answer", "reward_model")
+_IDENTITY_COLUMNS = ("prompt", "problem", "question", "answer", "reward_model")
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ def looks_like_hub_id(data: str) -> bool:
     return _HUB_ID.fullmatch(data) is not None and not data.endswith((*ENDINGS, ".gz"))
 
 
-def split_hub_id(data: str) -> tuple[str, str | None, str | None]:
+def parse_hub_id(data: str) -> tuple[str, str | None, str | None]:
     """Split ``data`` into hub id, configuration and revision (None if absent)."""
     match = _HUB_ID.fullmatch(data)
     assert match is not None, data
     return match["id"], match["config"], match["revision"]
 
 
-def hub_rows(
+def read_hub_tables(
     hub_id: str, tables: Sequence[HubTable], revision: str | None, *, repeated: bool, elsewhere: str
 ) -> Iterator[Iterator[tuple[Any, RowOrigin]]]:
     """Yield the rows of each table with their locations.
@@ -61,35 +61,35 @@ def hub_rows(
     """
     name = hub_id.split("/")[1]
 
-    def rows_of(table: HubTable) -> Iterator[tuple[Any, RowOrigin]]:
+    def read_table(table: HubTable) -> Iterator[tuple[Any, RowOrigin]]:
         label = ", ".join(filter(None, (table.config, table.split)))
         ids = table.ids or name
-        with _loading(hub_id, label, elsewhere):
-            records = _records(hub_id, table, revision)
-        for number, record in islice(_once(records) if repeated else enumerate(records), table.most):
+        with _convert_errors(hub_id, label, elsewhere):
+            records = _load_records(hub_id, table, revision)
+        for number, record in islice(_distinct_rows(records) if repeated else enumerate(records), table.most):
             yield record, RowOrigin(f"{hub_id} ({label}):{number}", f"{ids}-{number}", number, name)
 
-    return map(rows_of, tables)
+    return map(read_table, tables)
 
 
-def revision_of(hub_id: str, revision: str | None) -> str:
+def resolve_revision(hub_id: str, revision: str | None) -> str:
     """Resolve a revision of a hub data set (None = the newest) to its commit. Raises UserError."""
     from huggingface_hub import HfApi
 
-    with _loading(hub_id, revision or "its newest revision"):
+    with _convert_errors(hub_id, revision or "its newest revision"):
         return str(HfApi().dataset_info(hub_id, revision=revision).sha)
 
 
 @lru_cache(maxsize=8)
-def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
+def list_hub_splits(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
     """Return the names of a hub data set's splits. Raises UserError when they cannot be loaded."""
     from datasets import get_dataset_split_names
 
-    with _loading(hub_id, "the names of its splits"):
+    with _convert_errors(hub_id, "the names of its splits"):
         return tuple(get_dataset_split_names(hub_id, config, revision=revision))
 
 
-def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any]:
+def _load_records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any]:
     if table.split.endswith(ENDINGS):
         from huggingface_hub import hf_hub_download
 
@@ -103,15 +103,15 @@ def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any
     return records
 
 
-def _once(table: Any) -> Iterator[tuple[int, Any]]:
+def _distinct_rows(table: Any) -> Iterator[tuple[int, Any]]:
     """Yield the distinct rows of a `datasets.Dataset`, with their numbers."""
-    columns = [name for name in _SAME if name in table.column_names]
+    columns = [name for name in _IDENTITY_COLUMNS if name in table.column_names]
     for number in table.select_columns(columns).to_pandas().astype(str).drop_duplicates().index:
         yield int(number), table[int(number)]
 
 
 @contextmanager
-def _loading(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
+def _convert_errors(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
     """Turn the errors of a missing data set, a wrong layout and no network, which share no class, into UserError."""
     from datasets.exceptions import DatasetsError
 

@@ -20,17 +20,17 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks import kk_solutions
 from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.data import hash_split
 from rlvr_cli.tasks.hub import HubTable
 from rlvr_cli.tasks.kk_puzzles import (
     MAX_PEOPLE,
     MIN_PEOPLE,
     KKPuzzle,
     Statement,
-    english,
     generate_with_key,
     solve,
     structure_key,
+    write_question,
 )
 from rlvr_cli.tasks.kk_rules import (
     ANSWER_RIGHT,
@@ -44,9 +44,9 @@ from rlvr_cli.tasks.kk_rules import (
     read_roles,
     roles_verdict,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, generated_set
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, generated_set, toss_coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
-from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
+from rlvr_cli.tasks.shares import Share, StratifiedTask, SumToOne, quotas
 
 _MAX_STATEMENTS_TEXT = 20_000
 # Consecutive draws without a new problem after which a pool counts as exhausted.
@@ -77,7 +77,7 @@ BASE_SYSTEM = (
 ASSISTANT_PREFIX = "<think>"
 
 
-class KnightsAndKnaves(SharedOut):
+class KnightsAndKnaves(StratifiedTask):
     """Knights & Knaves puzzles."""
 
     sets: ClassVar = {
@@ -94,10 +94,10 @@ class KnightsAndKnaves(SharedOut):
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("people", "compound", "depth")
     shares_key: ClassVar = "people"
-    size_of: ClassVar = "names"
-    every_row: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
+    size_field: ClassVar = "names"
+    all_rows_keys: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
     json_columns: ClassVar = ("names", "solution", "statements")
-    templateless: ClassVar = {"style": ("compact",)}
+    bypasses_template: ClassVar = {"style": ("compact",)}
 
     name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
     people: Annotated[dict[Annotated[int, Field(ge=2, le=8)], Share], SumToOne] = Field(
@@ -135,14 +135,14 @@ class KnightsAndKnaves(SharedOut):
         return self.replace(style=chosen)
 
     @classmethod
-    def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
+    def restrict_keys(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
         people = keys.get("people")
         if style != "compact" or not isinstance(people, Mapping):
             return keys
         fitting = [number for number in people if number <= compact.MAX_PEOPLE]
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
-    def with_rule(self, rule: str) -> tuple[str, str]:
+    def rule_override(self, rule: str) -> tuple[str, str]:
         """Return the key and value of a rule; `paper` is the Logic-RL paper's score."""
         return "reward", "logic_rl" if rule == "paper" else rule
 
@@ -170,7 +170,7 @@ class KnightsAndKnaves(SharedOut):
         """Write the full prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
             return logic_rl_prompt(problem.question, tokenizer, self.chat_template_kwargs)
-        return compact.prompt(puzzle_of(problem))
+        return compact.write_prompt(puzzle_of(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """Derive worked solutions from the statements, in the style of the prompts.
@@ -183,7 +183,7 @@ class KnightsAndKnaves(SharedOut):
                 "row, or give your worked solutions (method.data)."
             )
         rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
-        solutions = compact.solutions if self.style == "compact" else kk_solutions.solutions
+        solutions = compact.write_solutions if self.style == "compact" else kk_solutions.write_solutions
         return solutions(puzzle_of(problem), rng)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
@@ -199,7 +199,7 @@ class KnightsAndKnaves(SharedOut):
         if self.reward == "zero_one":
             return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
         if self.reward == "random":
-            components = {"format": 0.0, "answer": ANSWER_RIGHT if coin(problem.id, response) else ANSWER_WRONG}
+            components = {"format": 0.0, "answer": ANSWER_RIGHT if toss_coin(problem.id, response) else ANSWER_WRONG}
             return replace(judged, parts=components, reward=sum(components.values()))
         return judged
 
@@ -209,15 +209,15 @@ class KnightsAndKnaves(SharedOut):
             raise UserError(f"task.data={self.data!r}: the compact style needs rows with `statements`; some have none.")
         return problems
 
-    def in_dev(self, problem: Problem) -> bool:
-        return split_of(problem.question) == "dev"
+    def belongs_to_dev(self, problem: Problem) -> bool:
+        return hash_split(problem.question) == "dev"
 
     def file_split(self, path: Path) -> str | None:
         """Return the split of a file; skip one for another number of people (`3ppl.test.jsonl`)."""
         number = _PEOPLE.match(path.name)
         return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
 
-    def place_of(self, problem: Problem, split: str) -> str:
+    def file_name_of(self, problem: Problem, split: str) -> str:
         return f"kk/{len(problem.data['names'])}ppl.{split}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
@@ -227,7 +227,7 @@ class KnightsAndKnaves(SharedOut):
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         sources = {
-            number: Source(number, split, seed, compound=self.compound, depth=self.depth) for number in self.people
+            number: ProblemPool(number, split, seed, compound=self.compound, depth=self.depth) for number in self.people
         }
         available: dict[int, int] = {}
         while True:
@@ -238,7 +238,7 @@ class KnightsAndKnaves(SharedOut):
             if all(len(source.problems) >= counts[number] for number, source in sources.items()):
                 break
         drawn = [problem for number, source in sources.items() for problem in source.problems[: counts[number]]]
-        return self.shuffled(drawn, split, seed)
+        return self.shuffle(drawn, split, seed)
 
 
 def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | None = None) -> str:
@@ -255,7 +255,7 @@ def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | 
     return prefill_think(chat_prompt(tokenizer, with_system, user_only, options=options), ASSISTANT_PREFIX)
 
 
-class Source:
+class ProblemPool:
     """A pool of distinct problems of one split and number of people, drawn in a fixed order.
 
     Held-out problems have distinct statements, and structures repeat only once unused ones are exhausted; training
@@ -290,10 +290,10 @@ class Source:
             return False
         self.seen.add(key)
         self.uses[structure] = self.uses.get(structure, 0) + 1
-        question = english(puzzle, self.rng)
+        question = write_question(puzzle, self.rng)
         identifier = f"kk-{self.people}ppl-{self.split}-{text_digest(question)[:16]}"
         self.problems.append(
-            _problem(identifier, question, puzzle.names, puzzle.solution, puzzle.statements, structure)
+            _make_problem(identifier, question, puzzle.names, puzzle.solution, puzzle.statements, structure)
         )
         return True
 
@@ -301,7 +301,7 @@ class Source:
 def puzzle_of(problem: Problem) -> KKPuzzle:
     """Return the puzzle of a problem that has statements."""
     names, solution = problem.data["names"], problem.data["solution"]
-    statements = _statements(problem.data["statements"], len(names))
+    statements = _parse_statements(problem.data["statements"], len(names))
     assert statements is not None
     return KKPuzzle(tuple(names), statements, tuple(solution))
 
@@ -327,15 +327,15 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
         raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one for each name")
     statements = None
     if fields.get("statements") is not None:
-        statements = _statements(fields["statements"], len(names))
+        statements = _parse_statements(fields["statements"], len(names))
         if statements is None:
             raise UserError(f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)")
         if solve(statements) != [tuple(solution)]:
             raise UserError(f"{where}: statements do not have the stated solution as their only one")
-    return _problem(str(fields.get("id", where)), question, names, solution, statements)
+    return _make_problem(str(fields.get("id", where)), question, names, solution, statements)
 
 
-def _problem(
+def _make_problem(
     identifier: str,
     question: str,
     names: Sequence[str],
@@ -358,7 +358,7 @@ def _is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
-def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
+def _parse_statements(value: Any, people: int) -> tuple[Statement, ...] | None:
     if isinstance(value, str):
         if len(value) > _MAX_STATEMENTS_TEXT:
             return None
@@ -368,11 +368,11 @@ def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
             return None
     if not isinstance(value, list | tuple) or len(value) != people:
         return None
-    parsed = [statement for item in value if (statement := _statement(item, people, depth=0)) is not None]
+    parsed = [statement for item in value if (statement := _parse_statement(item, people, depth=0)) is not None]
     return tuple(parsed) if len(parsed) == people else None
 
 
-def _statement(value: Any, people: int, depth: int) -> Statement | None:
+def _parse_statement(value: Any, people: int, depth: int) -> Statement | None:
     if not isinstance(value, list | tuple) or not value or depth > 20:
         return None
     kind, *operands = value
@@ -382,5 +382,5 @@ def _statement(value: Any, people: int, depth: int) -> Statement | None:
     arity = {"not": 1, "and": 2, "or": 2, "->": 2, "<=>": 2}.get(kind) if isinstance(kind, str) else None
     if arity != len(operands):
         return None
-    operands = [_statement(operand, people, depth + 1) for operand in operands]
+    operands = [_parse_statement(operand, people, depth + 1) for operand in operands]
     return None if any(operand is None for operand in operands) else (kind, *operands)

@@ -52,17 +52,17 @@ def vocabulary() -> list[str]:
     return words
 
 
-def _claim(statement: Statement, nested: bool = False) -> list[str]:
+def _claim_words(statement: Statement, nested: bool = False) -> list[str]:
     kind = statement[0]
     if kind in LITERALS:
         return [LETTERS[statement[1]] + ("K" if kind == "telling-truth" else "N")]
     if kind == "not":
-        return ["not", *_claim(statement[1], nested=True)]
-    words = [*_claim(statement[1], nested=True), _WORDS[kind], *_claim(statement[2], nested=True)]
+        return ["not", *_claim_words(statement[1], nested=True)]
+    words = [*_claim_words(statement[1], nested=True), _WORDS[kind], *_claim_words(statement[2], nested=True)]
     return ["(", *words, ")"] if nested else words
 
 
-def prompt(puzzle: KKPuzzle) -> str:
+def write_prompt(puzzle: KKPuzzle) -> str:
     """Write the puzzle in compact form, ending in `<think>`.
 
     Raises:
@@ -72,7 +72,7 @@ def prompt(puzzle: KKPuzzle) -> str:
         raise ValueError(f"the compact form is for 2 to {MAX_PEOPLE} people; this puzzle has {len(puzzle.statements)}")
     words: list[str] = []
     for letter, statement in zip(LETTERS, puzzle.statements, strict=False):
-        words += [f"{letter}:", *_claim(statement)]
+        words += [f"{letter}:", *_claim_words(statement)]
     return " ".join([*words, "?", "<think>"])
 
 
@@ -119,19 +119,21 @@ def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
     return tuple(roles)
 
 
-def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
+def write_solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
     """Yield clean traces from every first guess, in random order."""
     guesses = list(itertools.product((True, False), repeat=len(puzzle.statements)))
     rng.shuffle(guesses)
     for guess in guesses:
-        yield trace(puzzle, rng, first=guess)
+        yield write_trace(puzzle, rng, first=guess)
 
 
-def _answer(roles: Sequence[bool]) -> list[str]:
+def _answer_words(roles: Sequence[bool]) -> list[str]:
     return ["</think>", "<answer>", roles_text(roles), "</answer>"]
 
 
-def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
+def write_trace(
+    puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None
+) -> str:
     """Write a worked response: guesses, checks, answer. Clean traces end in the right answer.
 
     The first guess is `first`, or random; after a contradiction follows `next_guess`.
@@ -146,21 +148,21 @@ def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tup
             values = [holds(literal, guess) != (rng.random() < noise.atom) for literal in _literals(statement)]
             words.append(f"{LETTERS[speaker]}:")
             for literal, value in zip(_literals(statement), values, strict=True):
-                words += [*_claim(literal), "t" if value else "f"]
+                words += [*_claim_words(literal), "t" if value else "f"]
             says = _evaluate(statement, iter(values), misread=rng.random() < noise.implication)
             if (says == guess[speaker]) == (rng.random() < noise.verdict):
                 words.append("no")
                 guess = next_guess(guess, max(speaker, *people_in(statement)))
                 break
             if speaker + 1 < len(people) and rng.random() < noise.stop:
-                return " ".join([*words, *_answer(guess)])
+                return " ".join([*words, *_answer_words(guess)])
         else:
-            return " ".join([*words, *_answer(guess)])
+            return " ".join([*words, *_answer_words(guess)])
 
 
-def answer_at_once(puzzle: KKPuzzle, rng: random.Random) -> str:
+def write_guess(puzzle: KKPuzzle, rng: random.Random) -> str:
     """Write a response without reasoning: the answer is a guess."""
-    return " ".join(_answer([rng.random() < 0.5 for _ in puzzle.statements]))
+    return " ".join(_answer_words([rng.random() < 0.5 for _ in puzzle.statements]))
 
 
 def parse_answer(response: str) -> tuple[bool, ...] | None:
@@ -169,7 +171,7 @@ def parse_answer(response: str) -> tuple[bool, ...] | None:
     return tuple(letter == "K" for letter in block) if re.fullmatch(r"[KN]{2,8}", block) else None
 
 
-def format_ok(response: str) -> bool:
+def has_valid_format(response: str) -> bool:
     """Return whether `</think>`, `<answer>` and `</answer>` occur once each in this order, and `<think>` not again."""
     if "<think>" in response or any(response.count(tag) != 1 for tag in _TAGS):
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rlvr_cli.tasks.data import split_of
+from rlvr_cli.tasks.data import hash_split
 from rlvr_cli.tasks.problem import Split
 
 Statement = tuple[Any, ...]
@@ -41,10 +41,10 @@ class KKPuzzle:
 
 def holds(statement: Statement, roles: Sequence[bool]) -> bool:
     """Return whether `statement` is true under `roles` (True = knight)."""
-    return bool(_truth(statement, roles, 1))
+    return bool(_truth_mask(statement, roles, 1))
 
 
-def _truth(statement: Statement, knights: Sequence[int], every: int) -> int:
+def _truth_mask(statement: Statement, knights: Sequence[int], every: int) -> int:
     """Return the set of assignments, a mask of bits within `every`, in which a statement is true.
 
     Args:
@@ -56,8 +56,8 @@ def _truth(statement: Statement, knights: Sequence[int], every: int) -> int:
     if kind == "lying":
         return every ^ knights[statement[1]]
     if kind == "not":
-        return every ^ _truth(statement[1], knights, every)
-    lhs, rhs = (_truth(operand, knights, every) for operand in statement[1:])
+        return every ^ _truth_mask(statement[1], knights, every)
+    lhs, rhs = (_truth_mask(operand, knights, every) for operand in statement[1:])
     if kind == "and":
         return lhs & rhs
     if kind == "or":
@@ -90,11 +90,11 @@ def solve(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
     every = (1 << (1 << people)) - 1
     consistent = every
     for speaker, statement in enumerate(statements):
-        consistent &= every ^ _truth(statement, knights, every) ^ knights[speaker]
+        consistent &= every ^ _truth_mask(statement, knights, every) ^ knights[speaker]
     return [tuple(bool(a >> person & 1) for person in range(people)) for a in range(1 << people) if consistent >> a & 1]
 
 
-def _literal(rng: random.Random, people: int, speaker: int) -> Statement:
+def _draw_literal(rng: random.Random, people: int, speaker: int) -> Statement:
     while True:
         kind, person = rng.choice(LITERALS), rng.randrange(people)
         if (kind, person) != ("lying", speaker):  # "I am a knave" is a paradox
@@ -104,12 +104,12 @@ def _literal(rng: random.Random, people: int, speaker: int) -> Statement:
 def random_statement(rng: random.Random, *, people: int, speaker: int, compound: float, depth: int) -> Statement:
     """Draw a statement: compound with probability `compound` (nested to `depth`), else a literal or its negation."""
     if depth < 1 or rng.random() >= compound:
-        literal = _literal(rng, people, speaker)
+        literal = _draw_literal(rng, people, speaker)
         return ("not", literal) if rng.random() < 1 / 3 else literal
     kind = rng.choice(BINARY)
     while True:
         lhs, rhs = (
-            _literal(rng, people, speaker)
+            _draw_literal(rng, people, speaker)
             if depth == 1
             else random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth - 1)
             for _ in range(2)
@@ -139,7 +139,7 @@ def generate_with_key(
             for speaker in range(people)
         )
         solutions = solve(statements)
-        if len(solutions) == 1 and split_of(key := structure_key(statements)) == split:
+        if len(solutions) == 1 and hash_split(key := structure_key(statements)) == split:
             return KKPuzzle(tuple(rng.sample(NAMES, people)), statements, solutions[0]), key
 
 
@@ -156,7 +156,7 @@ def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) 
     return f"{'' if positive else '!'}({kind} {' '.join(operands)})"
 
 
-def _views(
+def _encode_views(
     statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]
 ) -> list[list[str]]:
     """Write what each speaker says (row), people as their colours, the speaker and one person (column) marked."""
@@ -182,7 +182,7 @@ def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
     people = range(len(statements))
     mentioned = [tuple(set(people_in(statement))) for statement in statements]
     while True:
-        views = _views(statements, mentioned, colours)
+        views = _encode_views(statements, mentioned, colours)
         signatures = [
             (
                 colours[person],
@@ -199,7 +199,7 @@ def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
         colours = refined
 
 
-def _relabelled(statements: Sequence[Statement], numbers: Sequence[int]) -> str:
+def _relabel(statements: Sequence[Statement], numbers: Sequence[int]) -> str:
     rows, labels = [""] * len(statements), [f"{number} " for number in numbers]
     for speaker, statement in enumerate(statements):
         rows[numbers[speaker]] = _encode(statement, labels)
@@ -214,8 +214,8 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
         cells.setdefault(colours[person], []).append(person)
     open_cells = [cell for _, cell in sorted(cells.items()) if len(cell) > 1]
     if not open_cells:
-        return _relabelled(statements, colours)
-    identity = _relabelled(statements, list(people))
+        return _relabel(statements, colours)
+    identity = _relabel(statements, list(people))
     tried: list[int] = []
     forms = []
     for person in open_cells[0]:
@@ -223,7 +223,7 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
         for other in tried:
             numbers = list(people)
             numbers[person], numbers[other] = other, person
-            swaps.append(_relabelled(statements, numbers) == identity and colours[person] == colours[other])
+            swaps.append(_relabel(statements, numbers) == identity and colours[person] == colours[other])
         if any(swaps):  # interchangeable with an earlier person: the same form
             continue
         tried.append(person)
@@ -282,7 +282,7 @@ def claim_text(statement: Statement, names: Sequence[str], nested: bool = False)
     return f"({text})" if nested else text
 
 
-def english(puzzle: KKPuzzle, rng: random.Random) -> str:
+def write_question(puzzle: KKPuzzle, rng: random.Random) -> str:
     """Write the puzzle in the words of the public data set; `rng` chooses the phrasing of each report."""
     names = puzzle.names
     reports = " ".join(

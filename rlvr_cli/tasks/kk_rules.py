@@ -33,7 +33,7 @@ _TAG_ORDER = ("<think>", "</think>", "<answer>", "</answer>")
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 
 # Typographic apostrophes, dashes and arrows, read as their plain forms.
-_SPELLINGS = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": "->", "\u21d2": "->", "\u2022": "*"})
+_ASCII = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": "->", "\u21d2": "->", "\u2022": "*"})
 _WORD = r"[^\W\d_]+(?:'[^\W\d_]+)?"
 _ARROW = r"[-=]{1,3}+>"
 # Between a name and its role these are a colon; between two claims they mean "implies" or "equals".
@@ -59,7 +59,7 @@ _AND = ("and", "&", "also")
 _VERB = re.compile(r"is|are|was|be|must")
 # Words after a denied role that begin a new claim: `not a knave but a knight`.
 _APART = re.compile(r"is|are|was|be|must|but|so|thus|hence|therefore|[-.;:(|*]")
-_NOBODY = re.compile(r"none|nobody")
+_NO_PERSON = re.compile(r"none|nobody")
 _FILLER = re.compile(
     r"is|are|was|be|must|a|an|the|and|but|also|so|thus|hence|therefore|both|all|of|each|every|final|answers?|solution"
     r"|conclusion|results?|identity|identities|roles?|names?|person|people|characters?|inhabitants?"
@@ -78,14 +78,14 @@ class ParsedRoles:
 def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
     """Read a response to the Logic-RL prompt (which ends with ``<think>``)."""
     text, _ = _response_part(RESPONSE_HEADER + response)
-    format_ok = _format_ok(text)
+    format_ok = _has_valid_format(text)
     answer = last_tagged(text) if format_ok else None
-    return ParsedRoles(format_ok, _roles_in(answer, names) if answer else None)
+    return ParsedRoles(format_ok, _parse_paper_roles(answer, names) if answer else None)
 
 
 def read_compact(response: str, people: int) -> ParsedRoles:
     """Read a response to a prompt in compact form."""
-    if not compact.format_ok(response):
+    if not compact.has_valid_format(response):
         return ParsedRoles(False, None)
     roles = compact.parse_answer(response)
     return ParsedRoles(True, roles if roles is not None and len(roles) == people else None)
@@ -123,12 +123,12 @@ def _response_part(text: str) -> tuple[str, bool]:
     return text, False
 
 
-def _format_ok(text: str) -> bool:
+def _has_valid_format(text: str) -> bool:
     positions = [text.find(tag) for tag in _TAG_ORDER]
     return positions == sorted(positions) and all(text.count(tag) == 1 for tag in _TAG_ORDER)
 
 
-def _roles_in(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
+def _parse_paper_roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
     lowered = answer.lower()
     if lowered.count("knight") + lowered.count("knave") != len(names):
         return None
@@ -160,12 +160,12 @@ def read_roles(response: str, names: Sequence[str], *, letters: bool = False) ->
     if letters and re.fullmatch(r"\s*+(?:[KN]\s*+)++", answer):
         roles = tuple(letter == "K" for letter in answer if letter in "KN")
         return ParsedRoles(True, roles if len(roles) == len(names) else None)
-    return ParsedRoles(True, _roles(answer, names) if len(answer) <= _MAX_ANSWER else None)
+    return ParsedRoles(True, _parse_roles(answer, names) if len(answer) <= _MAX_ANSWER else None)
 
 
-def _roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
+def _parse_roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
     """Return each person's role; None when the text says anything but exactly one role for each."""
-    claims = _claims(_tokens(answer, names))
+    claims = _parse_claims(_tokenize(answer, names))
     if claims is None:
         return None
     roles: dict[int, bool] = {}
@@ -175,27 +175,27 @@ def _roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
     return tuple(roles[person] for person in range(len(names))) if len(roles) == len(names) else None
 
 
-def _tokens(answer: str, names: Sequence[str]) -> list[int | str]:
+def _tokenize(answer: str, names: Sequence[str]) -> list[int | str]:
     """Return people as numbers, other words in lower case, other signs one by one; numbering is dropped."""
     people = {name.casefold(): number for number, name in enumerate(names)}
     longest_first = sorted(names, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
-    text = _RULE.sub("", _NUMBERING.sub("\n", answer.translate(_SPELLINGS)))
+    text = _RULE.sub("", _NUMBERING.sub("\n", answer.translate(_ASCII)))
     if _QUOTED.fullmatch(text):
         text = _QUOTE.sub("", text)
     words = re.finditer(rf"{pattern}|{_WORD}|{_ARROW}|\|\||\S", text, re.IGNORECASE)
     return [people.get(match[0].casefold(), match[0].lower()) for match in words]
 
 
-def _claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
+def _parse_claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     """Return (person, role) pairs; None when a word is not understood or a sentence is incomplete."""
     first = next((token for token in tokens if isinstance(token, int) or token in _ROLES), None)
     if first is None:
         return None
-    return _name_first(tokens) if isinstance(first, int) else _role_first(tokens)
+    return _parse_name_first(tokens) if isinstance(first, int) else _parse_role_first(tokens)
 
 
-def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
+def _parse_name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     """Read names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
     claims: list[tuple[int, bool]] = []
     subjects: list[int] = []
@@ -248,7 +248,7 @@ def _name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     return claims if described and not negated else None
 
 
-def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
+def _parse_role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
     """Read roles followed by names: `Knights: Zoey, Mia. Knaves: Oliver`, `The knights are Zoey, Mia; knaves: none`."""
     claims: list[tuple[int, bool]] = []
     role: bool | None = None
@@ -268,7 +268,7 @@ def _role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
         elif _JOIN.fullmatch(token):
             if listed and (role is not None or token not in _HEADING):
                 return None
-        elif _NOBODY.fullmatch(token):
+        elif _NO_PERSON.fullmatch(token):
             if listed:
                 return None
             listed = True

@@ -15,7 +15,7 @@ Roles = dict[int, bool]
 _ATTEMPTS = 4
 
 
-def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
+def write_solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
     """Yield right responses in the format of Logic-RL, to follow a prompt ending in ``<think>``; the last is short.
 
     Every sentence of the reasoning is true, or true under the suppositions so far.
@@ -25,7 +25,7 @@ def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
         for number, (person, role) in enumerate(enumerate(puzzle.solution), start=1)
     )
     for attempt in range(_ATTEMPTS + 1):
-        reasoning = _Derivation(puzzle, rng, may_err=attempt < _ATTEMPTS).text()
+        reasoning = _Derivation(puzzle, rng, may_err=attempt < _ATTEMPTS).derive()
         yield f" {reasoning} </think><answer> {answer} </answer>"
 
 
@@ -52,7 +52,7 @@ class _Derivation:
         ]
         self.claims = [claim_text(statement, puzzle.names).replace("If ", "if ") for statement in puzzle.statements]
 
-    def text(self) -> str:
+    def derive(self) -> str:
         roles = self._search({})
         assert roles is not None
         facts = listed([_fact(self.puzzle, person, roles[person]) for person in sorted(roles)])
@@ -79,15 +79,15 @@ class _Derivation:
         while waiting:
             speaker = waiting.pop(0)
             unknown = [person for person in self.involved[speaker] if person not in assigned]
-            possible = list(self._possible(speaker, assigned, unknown))
+            possible = list(self._consistent_roles(speaker, assigned, unknown))
             if not possible:
-                self._contradiction(speaker, assigned)
+                self._write_contradiction(speaker, assigned)
                 return False
             implied = {
                 person: possible[0][person] for person in unknown if len({roles[person] for roles in possible}) == 1
             }
             if implied:
-                self._implication(speaker, assigned, implied)
+                self._write_implication(speaker, assigned, implied)
                 assigned |= implied
                 waiting = [
                     other
@@ -96,7 +96,7 @@ class _Derivation:
                 ]
         return True
 
-    def _possible(self, speaker: int, assigned: Roles, unknown: list[int]) -> Iterator[Roles]:
+    def _consistent_roles(self, speaker: int, assigned: Roles, unknown: list[int]) -> Iterator[Roles]:
         """Yield roles of ``unknown`` with which a speaker's statement is true exactly if the speaker is a knight."""
         for values in itertools.product((True, False), repeat=len(unknown)):
             roles = dict(zip(unknown, values, strict=True))
@@ -104,7 +104,7 @@ class _Derivation:
             if holds(self.puzzle.statements[speaker], everybody) == everybody[speaker]:
                 yield roles
 
-    def _implication(self, speaker: int, assigned: Roles, implied: Roles) -> None:
+    def _write_implication(self, speaker: int, assigned: Roles, implied: Roles) -> None:
         name, claim = self.puzzle.names[speaker], self.claims[speaker]
         facts = listed([_fact(self.puzzle, person, role) for person, role in implied.items()])
         if assigned.get(speaker) and claim == facts:
@@ -118,7 +118,7 @@ class _Derivation:
         else:
             self.sentences.append(f"{name} said that {claim}; be that true or false, {facts}.")
 
-    def _contradiction(self, speaker: int, assigned: Roles) -> None:
+    def _write_contradiction(self, speaker: int, assigned: Roles) -> None:
         name, claim = self.puzzle.names[speaker], self.claims[speaker]
         if speaker in assigned:
             truth, role = ("false", "knight") if assigned[speaker] else ("true", "knave")

@@ -14,20 +14,20 @@ from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import math_rows as rows
 from rlvr_cli.tasks.base import Data, RuleKey
-from rlvr_cli.tasks.data import LeftOut, split_of
+from rlvr_cli.tasks.data import SkippedRow, hash_split
 from rlvr_cli.tasks.math_answers import AnswerTask, ParsedAnswer, Style, extract_answer
 from rlvr_cli.tasks.math_stories import (
     MAX_STEPS,
     OPENING,
     Story,
-    compact_prompt,
-    compact_trace,
+    add_story,
     draw_story,
     from_row,
     story_problem,
-    with_story,
+    write_compact_prompt,
+    write_compact_trace,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, generated_set
+from rlvr_cli.tasks.problem import DataSet, DataSplit, JudgeSession, Problem, Split, Verdict, generated_set
 from rlvr_cli.tasks.shares import Share, SumToOne
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean
 from rlvr_cli.verify.numbers import exact_number
@@ -133,7 +133,7 @@ class MathTask(AnswerTask):
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)
     json_columns: ClassVar = ("story",)
-    templateless: ClassVar = {**AnswerTask.templateless, "style": ("compact", "compact_tag")}
+    bypasses_template: ClassVar = {**AnswerTask.bypasses_template, "style": ("compact", "compact_tag")}
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     data: Data = STORIES
@@ -192,18 +192,18 @@ class MathTask(AnswerTask):
         """Write the full prompt; in the compact style it ends in ``<think>``, in compact_tag before it."""
         if not self._is_compact:
             return super().prompt(problem, tokenizer)
-        return compact_prompt(_story(problem), opened=self.style == "compact")
+        return write_compact_prompt(_story(problem), opened=self.style == "compact")
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         if not self._is_compact:
             return super().solutions(problem)
-        worked_out = compact_trace(_story(problem), random.Random(0))
+        worked_out = write_compact_trace(_story(problem), random.Random(0))
         return iter([worked_out if self.style == "compact" else f"{OPENING} {worked_out}"])
 
-    def about_data(self) -> str | None:
+    def describe_data(self) -> str | None:
         """Return a line on generated problems if the user named no data, else that of every task."""
         if not self.is_generated:
-            return super().about_data()
+            return super().describe_data()
         return f"{STORIES}: generated word problems. task.data takes a public set or your rows (rlvr tasks sets)."
 
     def load(self, split: DataSplit) -> list[Problem]:
@@ -212,14 +212,14 @@ class MathTask(AnswerTask):
             raise UserError(f"task.data={self.data!r}: the compact styles need rows with `story`; some have none.")
         return problems
 
-    def judging(self) -> Judging:
+    def start_judging(self) -> JudgeSession:
         """Compare answers in the pool while further responses arrive, unless a plain comparison is enough.
 
         Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. No string raises.
         """
-        return _Judging(self)
+        return _JudgeSession(self)
 
-    def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    def group_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
         from rlvr_cli.verify.pool import math_pool
 
         votes: list[dict[str, str]] = [{} for _ in answers]
@@ -239,13 +239,13 @@ class MathTask(AnswerTask):
         return votes
 
     def with_workers(self, workers: int) -> Self:
-        from rlvr_cli.verify.pool import size_math_pool
+        from rlvr_cli.verify.pool import resize_math_pool
 
-        size_math_pool(workers)
+        resize_math_pool(workers)
         return self
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
-        return with_story(rows.problem_from(fields, where), fields, where)
+        return add_story(rows.problem_from(fields, where), fields, where)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """Return the problem of a row, also of one without an answer.
@@ -254,8 +254,8 @@ class MathTask(AnswerTask):
         """
         try:
             return self.row_problem(fields, where)
-        except LeftOut:
-            return rows.make_problem(fields, rows.question_of(fields, where), "")
+        except SkippedRow:
+            return rows.make_problem(fields, rows.find_question(fields, where), "")
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         """Draw ``count`` distinct word problems whose structure belongs to ``split``."""
@@ -265,7 +265,7 @@ class MathTask(AnswerTask):
         while len(problems) < count:
             (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
             problem = story_problem(draw_story(rng, steps), rng)
-            idle = idle + 1 if problem.id in problems or split_of(str(problem.structure)) != split else 0
+            idle = idle + 1 if problem.id in problems or hash_split(str(problem.structure)) != split else 0
             if idle > _PATIENCE:
                 raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
             if not idle:
@@ -273,7 +273,7 @@ class MathTask(AnswerTask):
         return list(problems.values())
 
 
-class _Judging(Judging):
+class _JudgeSession(JudgeSession):
     """Judges responses by comparing answers in the shared pool."""
 
     def __init__(self, task: MathTask) -> None:
@@ -296,7 +296,7 @@ class _Judging(Judging):
                 response,
                 reading,
                 self._outcome(_gold(problem), reading.answer),
-                answer=canonical(reading.answer),
+                answer=canonical_answer(reading.answer),
                 truncated=truncated,
             )
             for problem, response, reading, truncated in self._rows
@@ -316,7 +316,7 @@ class _Judging(Judging):
         self._pending.__exit__()
 
 
-def canonical(answer: str | None) -> str | None:
+def canonical_answer(answer: str | None) -> str | None:
     """Return the recorded spelling of an answer: numbers in lowest terms, other answers cleaned.
 
     Spaces stay: `1 1/2` is not `11/2`.

@@ -14,10 +14,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.base import RuleKey, Task
-from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.data import SkippedRow
 from rlvr_cli.tasks.files import RowOrigin
 from rlvr_cli.tasks.math_rows import from_turns
-from rlvr_cli.tasks.problem import Problem, Verdict, coin
+from rlvr_cli.tasks.problem import Problem, Verdict, toss_coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.math_answer import Outcome, Rule
 
@@ -49,13 +49,13 @@ def extract_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
         answer = boxed_answer(response)
         return ParsedAnswer("none" if answer is None else "full", answer)
     present = [tag in response for tag in TAGS]
-    if not all(present) or (rule == "strict" and not _in_order(response)):
+    if not all(present) or (rule == "strict" and not _tags_in_order(response)):
         return ParsedAnswer("partial" if any(present) else "none", None)
     block = (last_tagged(response) or "").rpartition("<answer>")[2].strip()
     return ParsedAnswer("full", boxed_answer(block) or block or None)
 
 
-def _in_order(response: str) -> bool:
+def _tags_in_order(response: str) -> bool:
     positions = [response.find(tag) for tag in TAGS]
     once = all(response.count(tag) == 1 for tag in TAGS)
     return once and positions == sorted(positions) and not response[positions[-1] + len(TAGS[-1]) :].strip()
@@ -93,7 +93,7 @@ def answer_verdict(
     correct = outcome is not None and outcome.equal is True
     components = _reward_parts(kind, reading.format, correct)
     if outcome is None:
-        reason = "too_long" if truncated else "bad_format" if _format_wrong(kind, reading) else "no_answer"
+        reason = "too_long" if truncated else "bad_format" if _has_wrong_format(kind, reading) else "no_answer"
     elif correct:
         reason = "correct"
     elif outcome.reason in ("timeout", "died"):
@@ -105,7 +105,7 @@ def answer_verdict(
     return Verdict(sum(components.values()), components, correct, answer, reason)
 
 
-def _format_wrong(kind: RewardKind, reading: ParsedAnswer) -> bool:
+def _has_wrong_format(kind: RewardKind, reading: ParsedAnswer) -> bool:
     """Return whether a response without an answer has a wrong format; AR-Lopti's reward has no format."""
     return reading.format == "partial" or (kind != "zero_one" and reading.format == "none")
 
@@ -124,8 +124,8 @@ class AnswerTask(Task):
     """Problems with a question and one gold answer."""
 
     reasons: ClassVar = REASONS
-    any_file: ClassVar = True
-    templateless: ClassVar = {"template": ("none",)}
+    reads_unmarked_files: ClassVar = True
+    bypasses_template: ClassVar = {"template": ("none",)}
 
     style: Literal["auto", "boxed", "reasoning_answer"] = Field(
         "auto",
@@ -188,7 +188,7 @@ class AnswerTask(Task):
         judged = answer_verdict(kind, reading, outcome, answer=answer, truncated=truncated)
         if self.reward != "random" or not judged.scorable:
             return judged
-        heads = float(coin(problem.id, response))
+        heads = float(toss_coin(problem.id, response))
         return replace(judged, reward=heads, parts={"answer": heads})
 
     def record(self, value: Any) -> Any:
@@ -197,7 +197,7 @@ class AnswerTask(Task):
     def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         """Read the problem of a row to train or evaluate on."""
         if isinstance(record.get("answer"), str) and not record["answer"].strip():
-            raise LeftOut(origin.where, "with an empty answer")
+            raise SkippedRow(origin.where, "with an empty answer")
         identity = origin.id if origin.path is None else f"{origin.source}:{origin.number}"
         return self.row_problem({"id": identity, "subgroup": origin.source, **record}, origin.where)
 
@@ -205,7 +205,7 @@ class AnswerTask(Task):
         """Return the problem of a row's fields. Raises LeftOut for a row that cannot be judged."""
         return self.problem_from(fields, where)
 
-    def in_dev(self, problem: Problem) -> bool:
+    def belongs_to_dev(self, problem: Problem) -> bool:
         # Not the hash's first byte, which divides unmarked files.
         return hashlib.sha256(problem.question.encode("utf-8", "surrogatepass")).digest()[1] % 8 == 1
 
@@ -219,8 +219,10 @@ class AnswerTask(Task):
             return leading_bos(tokenizer) + (f"{question} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{question}\n")
         system, user = {"role": "system", "content": REASONING_ANSWER}, {"role": "user", "content": question}
         alone = {"role": "user", "content": f"{question} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{question}"}
-        ways = [*([] if boxed else [[system, user]]), [alone]]
-        return chat_prompt(tokenizer, *ways, instead="set task.template=none", options=self.chat_template_kwargs)
+        conversations = [*([] if boxed else [[system, user]]), [alone]]
+        return chat_prompt(
+            tokenizer, *conversations, alternative="set task.template=none", options=self.chat_template_kwargs
+        )
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """Yield the problem's worked solution in the style of the prompts.
@@ -235,7 +237,7 @@ class AnswerTask(Task):
             )
         text = self._plain(solution)
         if self.form == "boxed":
-            yield f"{text}\n\nThe answer is $\\boxed{{{_undelimited(answer)}}}$."
+            yield f"{text}\n\nThe answer is $\\boxed{{{_strip_delimiters(answer)}}}$."
         else:
             yield f"<reasoning>\n{text}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
@@ -244,7 +246,7 @@ class AnswerTask(Task):
         return solution.replace("\\boxed", "").replace("\\fbox", "").strip()
 
 
-def _undelimited(answer: str) -> str:
+def _strip_delimiters(answer: str) -> str:
     text = answer.strip()
     delimited = len(text) > 2 and text.startswith("$") and text.endswith("$") and "$" not in text[1:-1]
     return text[1:-1] if delimited else text

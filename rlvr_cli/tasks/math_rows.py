@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.answers import boxed_answer
-from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.data import SkippedRow
 from rlvr_cli.tasks.problem import MissingFields, Problem
 from rlvr_cli.verify.math_answer import clean
 
@@ -38,22 +38,22 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
         UserError: a field is missing or of another type; names ``where`` and the field.
             LeftOut: the answer is empty, or ``solution`` alone could have it and has no box (a proof).
     """
-    question = question_of(fields, where)
-    answer = _answer_of(fields, where)
+    question = find_question(fields, where)
+    answer = _find_answer(fields, where)
     if not answer.strip():
-        raise LeftOut(where, "with an empty answer")
+        raise SkippedRow(where, "with an empty answer")
     if not clean(answer):
         raise UserError(f"{where}: answer is empty")
     return make_problem(fields, question, answer)
 
 
-def question_of(fields: dict[str, Any], where: str) -> str:
+def find_question(fields: dict[str, Any], where: str) -> str:
     """Return the question of a row. Raises UserError where it is missing or not text."""
     name = next((name for name in _QUESTIONS if fields.get(name) is not None), None)
-    if name in (None, "prompt") and _inner(fields, "extra_info", "question") is not None:
+    if name in (None, "prompt") and _nested(fields, "extra_info", "question") is not None:
         name, fields = "question", fields["extra_info"]
     if name is None:
-        answers = [*map(fields.get, (*_ANSWERS, "solution")), *(_inner(fields, *names) for names in _INNER_ANSWERS)]
+        answers = [*map(fields.get, (*_ANSWERS, "solution")), *(_nested(fields, *names) for names in _INNER_ANSWERS)]
         missing = ["question"] if any(answer is not None for answer in answers) else ["question", "answer"]
         raise MissingFields(where, missing, "a problem needs question and answer", fields)
     value = fields[name]
@@ -61,7 +61,7 @@ def question_of(fields: dict[str, Any], where: str) -> str:
         value = value[-1].get("content")
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{where}: {name} must be text that is not empty")
-    return _without_instructions(value)
+    return _strip_instructions(value)
 
 
 def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
@@ -105,16 +105,16 @@ def answer_text(value: Any) -> str | None:
     return None
 
 
-def _answer_of(fields: dict[str, Any], where: str) -> str:
+def _find_answer(fields: dict[str, Any], where: str) -> str:
     name = next((name for name in _ANSWERS if fields.get(name) is not None), None)
     value = fields[name] if name is not None else None
     for outer, inner in _INNER_ANSWERS:
         if value is None:
-            name, value = f"{outer}.{inner}", _inner(fields, outer, inner)
+            name, value = f"{outer}.{inner}", _nested(fields, outer, inner)
     if value is None and isinstance(fields.get("solution"), str):
         name, value = "solution (its last box)", boxed_answer(fields["solution"])
         if value is None:
-            raise LeftOut(where, "whose solution has no boxed answer")
+            raise SkippedRow(where, "whose solution has no boxed answer")
     if value is None:
         raise MissingFields(where, ["answer"], "a problem needs question and answer", fields)
     text = answer_text(value)
@@ -133,15 +133,15 @@ def from_turns(record: Any) -> Any:
     if not isinstance(record, list) or len(record) != 2 or not all(isinstance(turn, dict) for turn in record):
         return record
     question, reply = record
-    return {"question": question.get("value"), "answer": _inner(reply, "ground_truth", "value")}
+    return {"question": question.get("value"), "answer": _nested(reply, "ground_truth", "value")}
 
 
-def _inner(fields: dict[str, Any], outer: str, inner: str) -> Any:
+def _nested(fields: dict[str, Any], outer: str, inner: str) -> Any:
     value = fields.get(outer)
     return value.get(inner) if isinstance(value, dict) else None
 
 
-def _without_instructions(question: str) -> str:
+def _strip_instructions(question: str) -> str:
     if question.rstrip().endswith(_VERL_TAIL):
         return question.rstrip().removesuffix(_VERL_TAIL).strip()
     if not question.startswith(_DAPO_HEAD) or not question.rstrip().endswith(_DAPO_TAIL):

@@ -35,8 +35,8 @@ MAX_STEPS = 8
 _FIRST = (2, 20)
 _ADDED, _FACTOR = (1, 12), (2, 5)
 # Probabilities: a sentence refers to the previous person; a person follows the target.
-_CHAINED, _BEYOND = 0.6, 0.25
-_THINGS = ("marbles", "stamps", "shells", "cards", "coins", "beads")
+_P_PREVIOUS, _P_AFTER_TARGET = 0.6, 0.25
+_OBJECTS = ("marbles", "stamps", "shells", "cards", "coins", "beads")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Story:
         """Return each person's number. Raises KeyError for a person who is used before being defined."""
         values = {self.first: self.start}
         for step in self.steps:
-            values[step.person] = result(SIGNS[step.kind], values[step.of], operand(step, values))
+            values[step.person] = apply_operation(SIGNS[step.kind], values[step.of], operand(step, values))
         return values
 
     @property
@@ -88,7 +88,7 @@ def operand(step: Step, values: Mapping[str, int]) -> int:
     return step.number if step.number is not None else values[step.other or ""]
 
 
-def result(sign: str, lhs: int, rhs: int) -> int:
+def apply_operation(sign: str, lhs: int, rhs: int) -> int:
     """Return the result in whole numbers; division rounds down."""
     if sign == "+":
         return lhs + rhs
@@ -99,15 +99,15 @@ def result(sign: str, lhs: int, rhs: int) -> int:
 
 def draw_story(rng: random.Random, steps: int) -> Story:
     """Draw a story with ``steps`` steps to the answer; every value is from 1 to 60."""
-    people = rng.sample(NAMES, steps + 1 + (rng.random() < _BEYOND))
+    people = rng.sample(NAMES, steps + 1 + (rng.random() < _P_AFTER_TARGET))
     values = {people[0]: rng.randint(*_FIRST)}
     steps_drawn: list[Step] = []
     for person in people[1:]:
         while True:
             people_before = list(values)
-            of = people_before[-1] if rng.random() < _CHAINED else rng.choice(people_before)
-            step = _step(rng, person, of, rng.choice(people_before))
-            value = result(SIGNS[step.kind], values[of], operand(step, values))
+            of = people_before[-1] if rng.random() < _P_PREVIOUS else rng.choice(people_before)
+            step = _draw_step(rng, person, of, rng.choice(people_before))
+            value = apply_operation(SIGNS[step.kind], values[of], operand(step, values))
             even = step.kind != "half" or values[of] % 2 == 0
             if even and step.other != of and 1 <= value <= LARGEST:
                 break
@@ -116,21 +116,21 @@ def draw_story(rng: random.Random, steps: int) -> Story:
     return Story(people[0], values[people[0]], tuple(steps_drawn), people[steps])
 
 
-def _step(rng: random.Random, person: str, of: str, other: str) -> Step:
+def _draw_step(rng: random.Random, person: str, of: str, other: str) -> Step:
     kind = rng.choice(KINDS)
     if kind == "and":
         return Step(person, kind, of, other=other)
     return Step(person, kind, of, 2 if kind == "half" else rng.randint(*(_FACTOR if kind == "times" else _ADDED)))
 
 
-def english(story: Story, rng: random.Random) -> str:
+def write_question(story: Story, rng: random.Random) -> str:
     """Write the story in English; ``rng`` chooses the objects."""
-    objects = rng.choice(_THINGS)
-    sentences = [f"{story.first} has {story.start} {objects}.", *(_sentence(step, objects) for step in story.steps)]
+    objects = rng.choice(_OBJECTS)
+    sentences = [f"{story.first} has {story.start} {objects}.", *(_format_step(step, objects) for step in story.steps)]
     return " ".join([*sentences, f"How many {objects} does {story.target} have?"])
 
 
-def _sentence(step: Step, objects: str) -> str:
+def _format_step(step: Step, objects: str) -> str:
     if step.kind == "and":
         return f"{step.person} has as many as {step.of} and {step.other} together."
     if step.kind == "half":
@@ -141,7 +141,7 @@ def _sentence(step: Step, objects: str) -> str:
     return f"{step.person} has {step.number} {few} {objects if step.number != 1 else objects[:-1]} than {step.of}."
 
 
-def worked(story: Story) -> str:
+def write_solution(story: Story) -> str:
     """Write the calculation, one sentence for each person."""
     values = story.values()
     signs = {"*": r"\cdot", "/": r"\div"}
@@ -155,13 +155,13 @@ def worked(story: Story) -> str:
 
 def story_problem(story: Story, rng: random.Random) -> Problem:
     """Return the problem of a story; it keeps the story, from which other wordings are made."""
-    needed, question = len(story.needed), english(story, rng)
-    data = {"answer": str(story.values()[story.target]), "solution": worked(story), "story": to_row(story)}
+    needed, question = len(story.needed), write_question(story, rng)
+    data = {"answer": str(story.values()[story.target]), "solution": write_solution(story), "story": to_row(story)}
     subgroup = f"{needed} step{'s' if needed > 1 else ''}"
     return Problem(f"math-{text_digest(question)[:16]}", question, data, subgroup, story.structure)
 
 
-def with_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Problem:
+def add_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Problem:
     """Add to ``problem`` the story of its row, if it has one as a list (text in that column is another data set's).
 
     Raises UserError where the story is malformed or has another answer.
@@ -233,14 +233,14 @@ def compact_vocabulary() -> list[str]:
     return [*words, OPENING, "</think>", r"\boxed{", "}", *NAMES, *map(str, range(TOP + 1))]
 
 
-def compact_prompt(story: Story, *, opened: bool = True) -> str:
+def write_compact_prompt(story: Story, *, opened: bool = True) -> str:
     """Write the story in compact form; ``opened``: with `<think>`, else the response's first word."""
     words = [f"{story.first} has {story.start} ."]
-    words += [_compact_sentence(step, "?" if step.person == story.target else "has") for step in story.steps]
+    words += [_format_compact_step(step, "?" if step.person == story.target else "has") for step in story.steps]
     return " ".join([*words, *([OPENING] if opened else [])])
 
 
-def _compact_sentence(step: Step, verb: str) -> str:
+def _format_compact_step(step: Step, verb: str) -> str:
     claims = {
         "more": f"{step.number} more than {step.of}",
         "fewer": f"{step.number} fewer than {step.of}",
@@ -251,7 +251,7 @@ def _compact_sentence(step: Step, verb: str) -> str:
     return f"{step.person} {verb} {claims[step.kind]} ."
 
 
-def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:
+def write_compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:
     """Write a worked response after the prompt's `<think>`. A clean one ends in the right answer."""
     values = {story.first: story.start}
     words = [f"{story.first} {story.start}"]
@@ -261,7 +261,7 @@ def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str
         if rng.random() < noise.sign:
             sign = _OTHER_SIGN[sign]
         right = operand(step, values)
-        value = _near(result(sign, values[of], right), rng if rng.random() < noise.sum else None)
+        value = _perturb(apply_operation(sign, values[of], right), rng if rng.random() < noise.sum else None)
         other = f"{step.other} " if step.kind == "and" else ""
         words.append(f"; {of} {values[of]} {sign} {other}{right} = {step.person}")
         if step.person == story.target or rng.random() < noise.stop:
@@ -271,7 +271,7 @@ def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str
     return " ".join([*words, rf"? {value} </think> \boxed{{ {value} }}"])
 
 
-def _near(value: int, rng: random.Random | None) -> int:
+def _perturb(value: int, rng: random.Random | None) -> int:
     """Return ``value`` clipped to the vocabulary; with ``rng``, a wrong value near it."""
     off = rng.choice((-10, -1, 1, 10)) if rng is not None else 0
     return max(0, min(TOP, value + off))

@@ -13,7 +13,7 @@ from rlvr_cli.core.text import did_you_mean
 Split = Literal["train", "dev", "test"]
 DataSplit = Literal["train", "dev", "test", "all"]
 Rule = Literal["paper", "strict"]
-# The reason of a verdict on a readable answer that is not right.
+# The reason of a verdict on a readable but incorrect answer.
 WRONG = "wrong"
 
 
@@ -22,17 +22,17 @@ class DataSet:
     """A named set of problems.
 
     Attributes:
-        summary: one line for the user.
+        summary: a line for the user.
         files: split (train, test) -> file or folder in a data folder, without `.jsonl` or `.jsonl.gz`; {} = generated.
             hub: the hub data set with these splits; None = not on the hub.
         config: its configuration; None = the default.
         hub_splits: our split -> the hub's, or a file, if they differ.
-        repeated: whether rows occur many times on the hub.
-        licence: as its publishers state it.
+        repeated: whether the hub has duplicate rows.
+        licence: as stated by its publishers.
         size: the published number of test problems (0: unknown), on which a benchmark's number of samples depends.
         keys: a benchmark's keys of the task's section.
-        length: a benchmark's longest completion, and the source of that number; None = by size.
-        task: the task's name; set by the registry.
+        length: a benchmark's completion limit in tokens, and its source; None = by size.
+        task: the task's name, set by the registry.
     """
 
     summary: str
@@ -49,7 +49,7 @@ class DataSet:
 
     @property
     def generated(self) -> bool:
-        """True for generated problems: any number, in train, dev and test."""
+        """Whether the problems are generated: unlimited, in train, dev and test."""
         return not self.files
 
 
@@ -59,9 +59,9 @@ def generated_set(summary: str) -> DataSet:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, with all data for its prompt and its judge.
+    """A problem with the data of its prompt and its judge.
 
-    ``data`` holds JSON values only. ``subgroup`` names the row of the accuracy table ("3 people"). Problems of equal
+    ``data`` holds JSON values only. ``subgroup`` is the row of the accuracy table ("3 people"). Problems of equal
     ``structure`` differ in names and wording only; None = undefined for the task.
     """
 
@@ -81,10 +81,11 @@ class Problem:
 class Verdict:
     """The judge's verdict on a response.
 
-    ``reward`` is the sum of ``parts``; a missing part is 0. ``answer`` is the extracted answer in a canonical spelling,
-    for majority votes, or None; the task may also count other spellings as equal (``same_answers``). ``reason`` is one
-    of the task's ``reasons``. ``scorable`` is False where the judge cannot decide, as after a timeout: the response is
-    excluded from training, and ``correct`` is False. ``logged``: further values to record with the response.
+    ``reward`` is the sum of the components ``parts``; a missing component is 0. ``answer`` is the extracted answer in
+    a canonical spelling, for majority votes, or None; the task may treat other spellings as equivalent
+    (``group_answers``). ``reason`` is one of the task's ``reasons``. ``scorable`` is False if the judge cannot decide,
+    as after a timeout: the response is excluded from training, and ``correct`` is False. ``logged``: further values
+    recorded with the response.
     """
 
     reward: float
@@ -96,19 +97,19 @@ class Verdict:
     logged: Mapping[str, str | float | bool | None] = field(default_factory=dict)
 
 
-class Judging:
-    """Judges responses while others are still being sampled."""
+class JudgeSession:
+    """Judges responses concurrently with sampling."""
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         """Start judging a response."""
         raise NotImplementedError
 
     def verdicts(self) -> list[Verdict]:
-        """Wait for the verdict on each response, in the order of ``add``."""
+        """Wait for the verdicts, in the order of ``add``."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Cancel what has not begun."""
+        """Cancel unstarted jobs."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,39 +119,36 @@ class Judging:
 
 
 class MissingFields(UserError):
-    """Missing fields of a row, or of a response's problem.
+    """A row, or a stored response's problem, lacks fields.
 
     Args:
         where: its location.
-        missing: the fields' names.
+        missing: the names of the fields.
         needed: the requirement, as `a row needs nums (the numbers) and target`.
         fields: the row.
     """
 
     def __init__(self, where: str, missing: Sequence[str], needed: str, fields: Mapping[str, Any]) -> None:
         self.missing = tuple(missing)
-        names = [str(name) for name in fields if name not in _GIVEN]
+        names = [str(name) for name in fields if name not in _DEFAULT_FIELDS]
         has = f" It has {', '.join(names)}." if names else ""
         hints = "".join(did_you_mean(name, names) for name in missing)
         super().__init__(f"{where}: no field {', '.join(missing)}; {needed}.{has}{hints}")
 
 
-# With fewer problems the interval of an accuracy spans a third of its range or more.
-FEW = 30
+# With fewer problems the confidence interval of an accuracy spans a third of its range or more.
+FEW_PROBLEMS = 30
 
 
 def small_sample_note(count: int) -> str:
-    """Return a remark on ``count`` test rows if they are few, else ""."""
-    return f"{count} test rows make wide intervals" if 0 < count < FEW else ""
+    """Return a note on wide intervals if ``count`` test rows are few, else ""."""
+    return f"{count} test rows make wide intervals" if 0 < count < FEW_PROBLEMS else ""
 
 
 # Fields that every row gets by default.
-_GIVEN = ("id", "subgroup")
+_DEFAULT_FIELDS = ("id", "subgroup")
 
 
-def coin(problem_id: str, response: str) -> bool:
-    """Toss a fair coin, fixed for problem and response: the reward of the control `task.reward: random`.
-
-    It is independent of the answer.
-    """
+def toss_coin(problem_id: str, response: str) -> bool:
+    """Toss a fair coin, seeded by problem and response: the reward of the control `task.reward: random`."""
     return bool(hashlib.sha256(f"{problem_id}\n{response}".encode("utf-8", "surrogatepass")).digest()[0] % 2)

@@ -1,4 +1,4 @@
-"""Write prompts through a tokenizer's chat template, or by a Jinja template of the configuration."""
+"""Render prompts with a tokenizer's chat template or a Jinja template of the configuration."""
 
 from __future__ import annotations
 
@@ -11,48 +11,50 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
-# Limits of one prompt by a user's template, which takes milliseconds, and of the characters of any prompt.
+# Limits for rendering a prompt with a user's template (it takes milliseconds), and the length of any prompt.
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
 TEMPLATE_MIB = 1024
 
-
-# The keys of a message of a conversation.
+# The keys of a conversation's message.
 _KEYS = ("role", "content")
 Message = Mapping[str, str]
 
 
 class TemplateFailure(Exception):
-    """A chat template failed on the messages, or refused them: some have no system turn."""
+    """A chat template raised an error for the messages: some refuse system turns."""
 
 
 def chat_prompt(
-    tokenizer: Any, *ways: Sequence[Message], instead: str = "none", options: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    *conversations: Sequence[Message],
+    alternative: str = "none",
+    options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the chat template's prompt for the first conversation that it accepts.
+    """Render the first conversation that the chat template accepts.
 
     Args:
-        ways: equivalent conversations, best first: some templates have no system turn.
-        instead: the alternative named in the error.
-        options: the template's own variables.
+        conversations: equivalent ones, best first: some templates have no system turn.
+        alternative: a remedy for the error message.
+        options: variables of the template.
     Raises:
-        UserError: it accepts none, or exceeds the limits.
+        UserError: the template accepts none, or exceeds the limits.
     """
     errors: list[str] = []
-    for messages in ways:
+    for messages in conversations:
         try:
-            return by_chat_template(tokenizer, messages, options)
+            return apply_chat_template(tokenizer, messages, options)
         except TemplateFailure as error:
             errors.append(str(error))
     earlier = "".join(f"; with a system turn: {error}" for error in errors[:-1])
     raise UserError(
         f"model: its chat template cannot write a user turn ({errors[-1]}{earlier}). Use a model whose tokenizer has a "
-        f"working chat template, or {instead}."
+        f"working chat template, or {alternative}."
     )
 
 
-def are_messages(value: Any) -> bool:
-    """Return whether a value is a conversation: a list, not empty, of messages."""
+def is_conversation(value: Any) -> bool:
+    """Return whether a value is a conversation: a non-empty list of messages."""
     messages = value if isinstance(value, list) else []
     complete = (
         isinstance(message, dict) and {type(message.get(key)) for key in _KEYS} == {str} for message in messages
@@ -60,18 +62,18 @@ def are_messages(value: Any) -> bool:
     return bool(messages) and all(complete)
 
 
-def unfit_conversation(messages: Sequence[Message]) -> str | None:
-    """Return why messages are not a prompt: no user turn, or a last turn of the assistant's; None if they are."""
+def conversation_error(messages: Sequence[Message]) -> str | None:
+    """Return why a conversation is not a prompt (no user turn, or an assistant's last turn), or None."""
     roles = [message["role"] for message in messages]
     if roles[-1] == "assistant":
-        return "the last message is the assistant's, but the assistant writes the next one"
+        return "the last message is the assistant's; it must be the user's"
     if set(roles) == {"system"}:
-        return "there is only a system turn; a prompt needs a user's turn"
+        return "it has only a system turn; a prompt needs a user's turn"
     return None
 
 
-def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """Return the conversation, and a variant with its first system turns merged into the user's."""
+def conversation_variants(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """Return the conversation, and a variant with its leading system turns merged into the user's."""
     first = next((turn for turn, message in enumerate(messages) if message["role"] != "system"), 0)
     if not first or messages[first]["role"] != "user":
         return [messages]
@@ -80,34 +82,33 @@ def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
 
 
 def conversation_prompt(
-    tokenizer: Any, messages: Sequence[Message], *, instead: str, options: Mapping[str, Any] | None = None
+    tokenizer: Any, messages: Sequence[Message], *, alternative: str, options: Mapping[str, Any] | None = None
 ) -> str:
-    """Return the prompt of a conversation that ends with a user's turn, for any tokenizer.
+    """Render a conversation that ends with a user's turn, for any tokenizer.
 
-    A template without system turns gets the system turn in the user's; without a template the turns are joined by blank
-    lines.
+    For a template without system turns the system turn is merged into the user's; without a template the turns are
+    joined by blank lines.
 
     Args:
-        instead: the alternative named in the error.
-        options: the template's own variables.
+        alternative: a remedy for the error message.
+        options: variables of the template.
     Raises:
-        UserError: as :func:`chat_prompt`; earlier answers without a chat template.
+        UserError: as :func:`chat_prompt`; assistant's turns without a chat template.
     """
     if has_template(tokenizer):
-        return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=options)
+        return chat_prompt(tokenizer, *conversation_variants(messages), alternative=alternative, options=options)
     if any(message["role"] == "assistant" for message in messages):
-        raise UserError("model: has no chat template, and prompts with earlier answers need one.")
+        raise UserError("model: has no chat template, which prompts with assistant's turns need.")
     *before, last = (message["content"] for message in messages)
     return leading_bos(tokenizer) + "\n\n".join([*before, last.rstrip(), ""])
 
 
 def prefill_think(prompt: str, prefix: str) -> str:
-    """Append the beginning of the response, which ends in ``<think>``, unless the template has already."""
+    """Append ``prefix``, the beginning of the response up to ``<think>``, unless the template has opened the tag."""
     return prompt if prompt.rstrip().endswith("<think>") else prompt + prefix
 
 
 def has_template(tokenizer: Any) -> bool:
-    """Return whether prompts go through a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
@@ -117,24 +118,24 @@ def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
         return
     template = getattr(tokenizer, "chat_template", None)
     if not template:
-        raise UserError("task.chat_template_kwargs: the model has no chat template, and so no variables of one.")
-    read = _variables(template.values() if isinstance(template, dict) else [template])
+        raise UserError("task.chat_template_kwargs: the model has no chat template. Remove the key.")
+    read = _template_variables(template.values() if isinstance(template, dict) else [template])
     if unread := [name for name in options if name not in read]:
-        listed = f" It reads {', '.join(sorted(read - _GIVEN))}." if read - _GIVEN else ""
-        guess = did_you_mean(unread[0], read - _GIVEN)
+        listed = f" It reads {', '.join(sorted(read - _STANDARD_VARIABLES))}." if read - _STANDARD_VARIABLES else ""
+        guess = did_you_mean(unread[0], read - _STANDARD_VARIABLES)
         raise UserError(
             f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}.{guess}{listed}"
         )
 
 
 # Variables that transformers passes to a chat template.
-_GIVEN = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
+_STANDARD_VARIABLES = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
 # A statement of transformers that jinja2 cannot parse.
 _GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
 
 
-def _variables(templates: Iterable[str]) -> set[str]:
-    """Return the variables that templates read. Raises UserError for an invalid template."""
+def _template_variables(templates: Iterable[str]) -> set[str]:
+    """Return the undeclared variables of templates. Raises UserError for an invalid template."""
     from jinja2 import Environment, TemplateError, meta
 
     environment = Environment(extensions=["jinja2.ext.loopcontrols"])
@@ -145,14 +146,14 @@ def _variables(templates: Iterable[str]) -> set[str]:
         raise UserError(f"model: its chat template cannot be read ({error}).") from error
 
 
-def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
-    """Apply the chat template, up to the beginning of the assistant's turn.
+def apply_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
+    """Render the messages and the header of the assistant's turn with the chat template.
 
     Raises:
-        TemplateFailure: the template fails on these messages.
+        TemplateFailure: the template raises for these messages.
         UserError: it exceeds the limits.
     """
-    # Imported here: commands that only read tasks need no template engine.
+    # Imported here: read-only commands need no template engine.
     from jinja2 import TemplateError
 
     turns = [dict(message) for message in messages]
@@ -169,18 +170,18 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mappi
     return text
 
 
-class TemplateWriter:
-    """Renders a Jinja template of the configuration, in a worker: compiling it evaluates its constants."""
+class TemplateRenderer:
+    """Renders a Jinja template of the configuration in a worker, since compiling evaluates its constants."""
 
     def __init__(self, template: str) -> None:
-        target = Target("rlvr_cli.workers.template:ready", template, ours=True, purpose="writes prompts by a template")
+        target = Target("rlvr_cli.workers.template:make_handler", template, ours=True, purpose="renders prompts")
         self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
         self._ended = ""
 
-    def write(self, columns: Mapping[str, Any], where: str) -> str:
-        """Render the template for a row; ``where`` names it in errors.
+    def render(self, columns: Mapping[str, Any], where: str) -> str:
+        """Render the template for the row at ``where``.
 
-        Raises UserError; once a template has exceeded its limits, for every further row.
+        Raises UserError; after a template exceeded its limits, for every further row.
         """
         location = f"{where}: task.prompt_template"
         if not self._ended:
@@ -201,17 +202,14 @@ class TemplateWriter:
         return str(text)
 
 
-# One process for all rows of a template.
-template_writer = lru_cache(maxsize=8)(TemplateWriter)
+# A process per template.
+template_renderer = lru_cache(maxsize=8)(TemplateRenderer)
 
 
 _ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
 
 
 def leading_bos(tokenizer: Any) -> str:
-    """Return the token text with which a prompt must begin; "" for most models.
-
-    Prompts are encoded without added special tokens, so a model trained with a BOS token needs it in the text.
-    """
+    """Return the BOS token's text if the tokenizer adds one, else "": prompts are encoded without special tokens."""
     ids = tokenizer("")["input_ids"]
     return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""

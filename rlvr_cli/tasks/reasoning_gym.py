@@ -1,6 +1,6 @@
 """The task `rg`: problems and verifiers of the package reasoning-gym, run in processes that may be killed.
 
-`generate` and `judge_many` run in this process; the functions below `ready` run in the workers.
+`generate` and `judge_many` run in this process; the functions below `make_handler` run in the workers.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ SAFE_ANSWERS = {
 # The replacement of any other answer: neither Python nor a formula.
 _UNREADABLE = ")"
 # Data sets that compare tuples, which JSON lacks.
-_TUPLES = ("arc_agi", "rearc")
+_TUPLE_METADATA = ("arc_agi", "rearc")
 # Entries generated for one seed: some data sets generate all at once, and their entries depend on the number.
 _ENTRIES = 64
 # Consecutive draws without a new problem after which the problems count as exhausted.
-_IDLE = 2000
+_PATIENCE = 2000
 _MEMORY_MIB = 1024
 
 SYSTEM = (
@@ -70,7 +70,7 @@ SYSTEM = (
 )
 
 
-def keys_of(written: str) -> dict[str, Any]:
+def parse_keys(written: str) -> dict[str, Any]:
     """Return the keys of `rg:countdown`, and of `rg:chain_sum,countdown=2` with weights. Raises UserError."""
     datasets: dict[str, float] = {}
     for item in written.removeprefix(PREFIX).split(","):
@@ -119,7 +119,7 @@ class ReasoningGym(Task):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**json.loads(json.dumps(super().settings)), "reasoning_gym": installed()}
+        return {**json.loads(json.dumps(super().settings)), "reasoning_gym": installed_version()}
 
     def contradictions(self) -> Iterator[Contradiction]:
         if not self.datasets:
@@ -136,9 +136,9 @@ class ReasoningGym(Task):
                 message = f"task.options: {name}: {fixed} follow from run.seed and the numbers of problems"
                 yield Contradiction(("task.options",), message)
 
-    def check_before(self) -> None:
+    def check_requirements(self) -> None:
         """Raise UserError without the package, and for unknown data sets and options."""
-        if installed() is None:
+        if installed_version() is None:
             raise UserError("task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]'.")
         if os.environ.get("PYTHONHASHSEED", "0") != "0":
             raise UserError(
@@ -148,14 +148,14 @@ class ReasoningGym(Task):
         if mistakes := _find_mistakes(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
             raise UserError(list(mistakes))
 
-    def about_data(self) -> str:
+    def describe_data(self) -> str:
         total = sum(self.datasets.values())
         weights = ", ".join(f"{name} {weight / total:.0%}" for name, weight in self.datasets.items())
         rule = "by a hash of the question half of the problems are for train, a quarter each for dev and test"
-        return f"reasoning-gym {installed()}: {weights}; {rule}."
+        return f"reasoning-gym {installed_version()}: {weights}; {rule}."
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        self.check_before()
+        self.check_requirements()
         shares = quotas(self.datasets, count, {})
         drawn = [problem for name in sorted(shares) for problem in self._draw_problems(name, split, shares[name], seed)]
         return sorted(drawn, key=lambda problem: stream_seed(seed, "rg", split, "order", problem.id))
@@ -165,7 +165,7 @@ class ReasoningGym(Task):
         problems: dict[str, Problem] = {}
         drawn = last = 0
         while len(problems) < count:
-            if drawn - last > _IDLE:
+            if drawn - last > _PATIENCE:
                 raise UserError(
                     f"task.datasets: {name} yielded only {len(problems)} {split} problems, and {count} were "
                     "requested. Ask for fewer (task.train_size, validation.problems, eval.problems), or widen "
@@ -178,7 +178,7 @@ class ReasoningGym(Task):
             rows = min(_ENTRIES - start, 4 * (count - len(problems)))
             for question, answer, metadata in _run_job({**job, "start": start, "count": rows}):
                 drawn += 1
-                if split_of(question) == split and question not in problems and len(problems) < count:
+                if hash_question(question) == split and question not in problems and len(problems) < count:
                     identity = f"{name}-{split}-{text_digest(question)[:16]}"
                     fields = {"id": identity, "dataset": name, "question": question, "answer": answer}
                     problems[question] = self.problem_from({**fields, "metadata": metadata}, identity)
@@ -203,7 +203,7 @@ class ReasoningGym(Task):
         system = [] if self.system_prompt is None else [{"role": "system", "content": self.system_prompt}]
         turns = [*system, {"role": "user", "content": problem.question}]
         return conversation_prompt(
-            tokenizer, turns, instead="set task.system_prompt=null", options=self.chat_template_kwargs
+            tokenizer, turns, alternative="set task.system_prompt=null", options=self.chat_template_kwargs
         )
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
@@ -254,7 +254,7 @@ class ReasoningGym(Task):
         return Verdict(reward, {"score": reward}, score == 1.0, answer, reason)
 
 
-_TARGET = Target("rlvr_cli.tasks.reasoning_gym:ready", purpose="runs reasoning-gym")
+_TARGET = Target("rlvr_cli.tasks.reasoning_gym:make_handler", purpose="runs reasoning-gym")
 
 
 @lru_cache(maxsize=4)
@@ -276,14 +276,14 @@ def _run_job(job: dict[str, Any]) -> Any:
         raise RunError(f"reasoning-gym cannot {job['do']} {job.get('name', 'data sets')}: {cause}.") from error
 
 
-def split_of(question: str) -> Split:
+def hash_question(question: str) -> Split:
     """Return the split of a question, for any seed: a quarter dev, a quarter test, the rest train."""
     number = hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()[0] % 4
     return "test" if number == 0 else "dev" if number == 1 else "train"
 
 
 @lru_cache(maxsize=1)
-def installed() -> str | None:
+def installed_version() -> str | None:
     """Return the version of reasoning-gym, on which problems and verdicts depend, or None."""
     spec = importlib.util.find_spec("reasoning_gym")
     return importlib.metadata.version("reasoning-gym") if spec is not None else None
@@ -294,7 +294,7 @@ def _find_mistakes(datasets: str) -> tuple[str, ...]:
     return tuple(_run_job({"do": "check", "datasets": json.loads(datasets)}))
 
 
-def ready(settings: Any) -> Callable[[Any], Any]:
+def make_handler(settings: Any) -> Callable[[Any], Any]:
     """Return the worker's job handler: `do` names a function below, the rest are its arguments."""
     importlib.import_module("reasoning_gym")
     # Data sets print while they generate, and the limit on file sizes applies to a log file too.
@@ -324,7 +324,7 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if unknown:
             continue
         try:
-            _dataset(name, json.dumps(options), 0)
+            _create_dataset(name, json.dumps(options), 0)
         except Exception as error:
             mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (says reasoning-gym)")
     return mistakes
@@ -332,7 +332,7 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def draw(name: str, options: Mapping[str, Any], seed: int, start: int, count: int) -> list[list[Any]]:
     """Return question, answer (or None) and metadata of a seed's entries, from ``start`` on."""
-    dataset = _dataset(name, json.dumps(options), seed)
+    dataset = _create_dataset(name, json.dumps(options), seed)
     entries = (dataset[index] for index in range(start, start + count))
     # Metadata as JSON: other types as text, without keys that are not text.
     return [
@@ -346,9 +346,9 @@ def score(name: str, options: Mapping[str, Any], entry: Mapping[str, Any], answe
 
     Raises OSError and ImportError, which are not about the answer, and ends the process when memory is exhausted.
     """
-    if name in _TUPLES:
-        entry = {**entry, "metadata": _tuples(entry["metadata"])}
-    dataset = _dataset(name, json.dumps(options), 0)
+    if name in _TUPLE_METADATA:
+        entry = {**entry, "metadata": _to_tuples(entry["metadata"])}
+    dataset = _create_dataset(name, json.dumps(options), 0)
     try:
         value = float(dataset.score_answer(answer, entry))
     except MemoryError:
@@ -360,14 +360,14 @@ def score(name: str, options: Mapping[str, Any], entry: Mapping[str, Any], answe
     return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
-def _tuples(value: Any) -> Any:
+def _to_tuples(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(map(_tuples, value))
-    return {key: _tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return tuple(map(_to_tuples, value))
+    return {key: _to_tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 @lru_cache(maxsize=32)
-def _dataset(name: str, options: str, seed: int) -> Any:
+def _create_dataset(name: str, options: str, seed: int) -> Any:
     from reasoning_gym.factory import create_dataset
 
     return create_dataset(name, seed=seed, size=_ENTRIES, **json.loads(options))

@@ -35,7 +35,7 @@ _ALONE = 0.1
 # Characters of a problem and of a response in messages.
 _SHOWN = 200
 # Calls and completions without any number after which the command ends.
-_SILENT_CALLS, _SILENT_ROWS = 3, 32
+_NONE_CALLS, _NONE_ROWS = 3, 32
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def worker_limits(timeout: float, memory_mib: int) -> Limits:
     return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.LOADING) + 15)
 
 
-def failure_of(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
+def job_failure(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
     """Return the failure of a job.
 
     Args:
@@ -94,7 +94,7 @@ class Failures:
             self._printed.add(message)
             tell(f"{message}{more}.")
 
-    def check_failure_rate(self, values: Sequence[Any], row_text: Callable[[int], str], share: float) -> None:
+    def check_failure_rate(self, values: Sequence[Any], describe_row: Callable[[int], str], share: float) -> None:
         """Print the failures among ``values``.
 
         Args:
@@ -111,12 +111,12 @@ class Failures:
         if len(failed) > max(share * self._most, least):
             row, first = failed[0]
             more = f". {summary}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
-            raise RunError(f"{first.message} ({row_text(row)}){more}")
+            raise RunError(f"{first.message} ({describe_row(row)}){more}")
         for row, failure in failed:
-            self.warn_once(failure.message, f" ({row_text(row)}). {summary}; up to {share:.0%} are left out")
+            self.warn_once(failure.message, f" ({describe_row(row)}). {summary}; up to {share:.0%} are left out")
 
 
-def row_text(problem: Problem, response: str) -> str:
+def describe_row(problem: Problem, response: str) -> str:
     """Describe a row in a message."""
     return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
 
@@ -138,11 +138,11 @@ class RewardFunction:
         """The function's worker, which the first call starts."""
         return shared_pool(self.target, self.limits)
 
-    def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
+    def submit(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
         """Start computing the values of ``count`` rows."""
         return self.pool.submit({"count": count, "columns": columns}, seconds)
 
-    def read(self, future: Future[Any]) -> Rewards:
+    def collect(self, future: Future[Any]) -> Rewards:
         """Return the values of a call.
 
         Raises JobError where it failed, and RunError where it returned no list, or one of another length.
@@ -158,7 +158,7 @@ class RewardFunction:
         wanted = f"{NUMBER} is needed, or None where it does not apply"
         return RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {wanted}")
 
-    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
+    def call_per_row(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
         """Return the values of separate calls for each row, after a call for all that failed.
 
         They share the deadline of one call; the remaining rows have the failure of the first.
@@ -171,7 +171,7 @@ class RewardFunction:
             if time.monotonic() > until:
                 break
             try:
-                result = self.read(self.begin({name: [column[row]] for name, column in columns.items()}, 1, alone))
+                result = self.collect(self.submit({name: [column[row]] for name, column in columns.items()}, 1, alone))
             except JobError as error:
                 values[row] = self.failure(error, alone)
                 continue
@@ -182,11 +182,11 @@ class RewardFunction:
 
     def failure(self, error: JobError, seconds: float | None = None) -> RewardFailure:
         """Return the failure of a call; ``seconds``: its deadline, if not that of the limits."""
-        failure = failure_of(error, self.where, self.limits, seconds)
+        failure = job_failure(error, self.where, self.limits, seconds)
         return RewardFailure(failure.reason, f"task.reward: {failure.message}")
 
 
-def reward_file(written: str, folder: Path | None = None) -> UserFile:
+def find_reward_file(written: str, folder: Path | None = None) -> UserFile:
     """Return the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError if no file has that digest."""
     file, _, function = written.rpartition(":")
     _, at, digest = function.partition("@")
@@ -196,18 +196,18 @@ def reward_file(written: str, folder: Path | None = None) -> UserFile:
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     """Return the function of ``FILE.py:FUNCTION@DIGEST``."""
     recorded = "@" in written.rpartition(":")[2]
-    return _function(written if recorded else f"{written}@{reward_file(written).digest}", timeout, memory_mib)
+    return _load_function(written if recorded else f"{written}@{find_reward_file(written).digest}", timeout, memory_mib)
 
 
 # A file is read once: it may be edited during a training.
 @lru_cache(maxsize=64)
-def _function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
-    file, name = reward_file(written), written.rpartition(":")[2].partition("@")[0]
+def _load_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
+    file, name = find_reward_file(written), written.rpartition(":")[2].partition("@")[0]
     limits = worker_limits(timeout, memory_mib)
     settings = {"file": file.as_json(), "name": name, "seconds": limits.loading - 15}
     path = shown(file.path)
     return RewardFunction(
-        f"{path}: {name}", Target("rlvr_cli.workers.reward:ready", settings, purpose=f"runs {path}"), limits
+        f"{path}: {name}", Target("rlvr_cli.workers.reward:make_handler", settings, purpose=f"runs {path}"), limits
     )
 
 
@@ -218,7 +218,7 @@ class RewardFunctions:
         self.functions = functions
         self.failures = Failures()
         self._calls = self._rows = 0
-        self._silent = True
+        self._all_none = True
 
     def load(self) -> None:
         """Import the files. Raises UserError with every problem."""
@@ -232,7 +232,7 @@ class RewardFunctions:
             raise UserError(problems)
 
     def rewards(
-        self, columns: Mapping[str, Sequence[Any]], count: int, row_text: Callable[[int], str], share: float
+        self, columns: Mapping[str, Sequence[Any]], count: int, describe_row: Callable[[int], str], share: float
     ) -> list[Rewards]:
         """Return the rewards of each function; all functions run concurrently.
 
@@ -244,35 +244,35 @@ class RewardFunctions:
         Raises:
             RunError: more failed, or a function has another signature or type of result.
         """
-        futures = [function.begin(columns, count) for function in self.functions]
+        futures = [function.submit(columns, count) for function in self.functions]
         results = []
         for function, future in zip(self.functions, futures, strict=True):
             try:
-                result = function.read(future)
+                result = function.collect(future)
             except JobError as error:
                 failure = function.failure(error)
                 result = Rewards([failure], {})
                 if count > 1:
-                    result = function.one_by_one(columns, count, failure)
+                    result = function.call_per_row(columns, count, failure)
                     if not any(isinstance(value, RewardFailure) for value in result.values):
                         every = f"The call for all {count} completions failed; separate calls succeeded"
                         self.failures.warn_once(failure.message, f". {every}")
-            self.failures.check_failure_rate(result.values, row_text, share)
+            self.failures.check_failure_rate(result.values, describe_row, share)
             results.append(result)
         recorded = Counter(name for result in results for name in result.logged)
         if twice := [name for name, times in recorded.items() if times > 1]:
             raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a different name.")
         return results
 
-    def check_silence(self, results: Sequence[Rewards], count: int) -> None:
+    def check_all_none(self, results: Sequence[Rewards], count: int) -> None:
         """Warn when no function has returned a number yet. Raises RunError after several such calls."""
-        self._silent &= all(value is None for result in results for value in result.values)
-        if not self._silent:
+        self._all_none &= all(value is None for result in results for value in result.values)
+        if not self._all_none:
             return
         self._calls, self._rows = self._calls + 1, self._rows + count
         names = ", ".join(function.where for function in self.functions)
         message = f"task.reward: {names} returned None for each of {self._rows} completions so far"
-        if self._calls >= _SILENT_CALLS and self._rows >= _SILENT_ROWS:
+        if self._calls >= _NONE_CALLS and self._rows >= _NONE_ROWS:
             raise RunError(f"{message}, so there is nothing to learn from. None means that a reward does not apply.")
         if self._calls == 1:
             tell(f"{message}: none of them can be learned from.")

@@ -11,7 +11,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import define_all
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.data import data_location, split_mark
+from rlvr_cli.tasks.data import locate_data, split_in_name
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import DataSet
 
@@ -33,14 +33,14 @@ def data_sets() -> Mapping[str, DataSet]:
     return {name: replace(data_set, task=task) for task, kind in kinds for name, data_set in kind.sets.items()}
 
 
-def full_set(name: str) -> Task:
+def task_of_set(name: str) -> Task:
     """Return the task of the data set ``name`` with keys that select all of its rows."""
     task = data_sets()[name].task
     kind = task_kinds()[task]
-    return kind.model_validate({"name": task, "data": name, **kind.every_row})
+    return kind.model_validate({"name": task, "data": name, **kind.all_rows_keys})
 
 
-def set_to_fetch(name: str) -> Task:
+def task_to_fetch(name: str) -> Task:
     """Return the task of the public set ``name`` with all rows. Raises UserError if it is not on the hub."""
     sets = data_sets()
     on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
@@ -56,16 +56,16 @@ def set_to_fetch(name: str) -> Task:
     if sets[name].hub is None:
         files = " and ".join(f"{file}.jsonl" for file in sets[name].files.values())
         raise UserError(f"{name}: is not on the Hugging Face hub. Put its rows at {files} inside the folder.")
-    return full_set(name)
+    return task_of_set(name)
 
 
-def has_split_mark(data: str) -> bool:
+def has_fixed_split(data: str) -> bool:
     """Return whether ``data`` determines its split: a named set, a folder, a hub id, or a file's name."""
     path = local_path(data)
-    return data in data_sets() or not path.is_file() or split_mark(path) is not None
+    return data in data_sets() or not path.is_file() or split_in_name(path) is not None
 
 
-def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
+def set_names(task: str, split: str | None = None) -> tuple[str, ...]:
     """Return the names of the data sets of ``task``; with ``split`` (train, test) those with such problems."""
     sets = task_kinds()[task].sets if task in task_kinds() else {}
     return tuple(name for name, data_set in sets.items() if split is None or split in data_set.files)
@@ -100,7 +100,7 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
         problems: list[str] = []
         for split in splits:
             try:
-                data_location(task.sets, task.data, split, folder)
+                locate_data(task.sets, task.data, split, folder)
             except UserError as error:
                 problems += error.problems
         if problems:
@@ -119,7 +119,7 @@ def check_folder(task: Task) -> None:
     reason = f"task.data={task.data} is no such name"
     if task.is_generated:
         reason = f"the problems are generated ({task.data})"
-    names = ", ".join(sets_of(task.name, "train"))
+    names = ", ".join(set_names(task.name, "train"))
     remedy = f"Set task.data to one of {names}, or leave" if names else "Leave"
     raise UserError(
         f"task.data_dir={task.data_dir!r}: is the folder of data sets with a name, and {reason}. {remedy} "

@@ -18,7 +18,7 @@ from rlvr_cli.tasks.problem import DataSplit, Problem
 SHARE_TOLERANCE = 1e-6
 
 
-def _sum_to_one(shares: dict[int, float]) -> dict[int, float]:
+def _check_sum(shares: dict[int, float]) -> dict[int, float]:
     total = fsum(shares.values())
     if abs(total - 1.0) > SHARE_TOLERANCE:
         scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
@@ -28,15 +28,15 @@ def _sum_to_one(shares: dict[int, float]) -> dict[int, float]:
 
 Size = TypeVar("Size", int, str)
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
-SumToOne = AfterValidator(_sum_to_one)
+SumToOne = AfterValidator(_check_sum)
 
 
-class SharedOut(Task):
+class StratifiedTask(Task):
     """A task with a share of its problems for each size, as ``people: {2: 0.5, 3: 0.5}``."""
 
     # The key of the shares, and the entry of a problem's data whose length is its size.
     shares_key: ClassVar[str]
-    size_of: ClassVar[str]
+    size_field: ClassVar[str]
 
     @property
     def shares(self) -> Mapping[int, float]:
@@ -52,27 +52,27 @@ class SharedOut(Task):
             random.Random(stream_seed(seed, self.name, "rows", split, size)).shuffle(group)
         wanted = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
         chosen = [problem for size, group in groups.items() for problem in group[: wanted[size]]]
-        return self.shuffled(chosen, split, seed)
+        return self.shuffle(chosen, split, seed)
 
     def load(self, split: DataSplit) -> list[Problem]:
         """Return the problems of ``split`` of the sizes in the shares. Raises UserError also without any."""
         problems = super().load(split)
         fitting = [problem for problem in problems if self._size(problem) in self.shares]
         if not fitting:
-            key, sizes = self.shares_key, _listed({self._size(problem) for problem in problems})
+            key, sizes = self.shares_key, _join_sorted({self._size(problem) for problem in problems})
             raise UserError(
-                f"task.data={self.data!r}: no {split} problem with {_listed(self.shares)} {key} (it has {sizes} "
+                f"task.data={self.data!r}: no {split} problem with {_join_sorted(self.shares)} {key} (it has {sizes} "
                 f"{key}). Set task.{key} to numbers that the data has, or choose another split."
             )
         return fitting
 
-    def shuffled(self, problems: list[Problem], split: DataSplit, seed: int) -> list[Problem]:
+    def shuffle(self, problems: list[Problem], split: DataSplit, seed: int) -> list[Problem]:
         """Shuffle the problems of all sizes."""
         random.Random(stream_seed(seed, self.name, split, "order")).shuffle(problems)
         return problems
 
     def _size(self, problem: Problem) -> int:
-        return len(problem.data[self.size_of])
+        return len(problem.data[self.size_field])
 
 
 def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, int]) -> dict[Size, int]:
@@ -94,5 +94,5 @@ def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, in
     return allotted
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _join_sorted(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))

@@ -81,21 +81,21 @@ class Suite:
     notes: tuple[str, ...] = ()
 
 
-def _suite(name: str, paper: str, settings: Any, averages: Any = (), notes: tuple[str, ...] = ()) -> Suite:
+def _read_suite(name: str, paper: str, settings: Any, averages: Any = (), notes: tuple[str, ...] = ()) -> Suite:
     """Read an entry of ``suites.yaml``; split a setting of several benchmarks."""
     single = (Setting(**{**entry, "benchmark": name}) for entry in settings for name in entry["benchmark"])
     return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), notes)
 
 
-def _tuples(value: Any) -> Any:
+def _to_tuples(value: Any) -> Any:
     """Return a YAML value with tuples in place of its lists."""
     if isinstance(value, dict):
-        return {key: _tuples(inner) for key, inner in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+        return {key: _to_tuples(inner) for key, inner in value.items()}
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
 
 
-_ENTRIES = _tuples(yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8")))
-SUITES = {name: _suite(name, **entry) for name, entry in _ENTRIES.items()}
+_ENTRIES = _to_tuples(yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8")))
+SUITES = {name: _read_suite(name, **entry) for name, entry in _ENTRIES.items()}
 
 
 def evaluation_names() -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def evaluation_names() -> tuple[str, ...]:
     return (*benchmarks(), *generated_names(), *SUITES)
 
 
-def unknown_names(names: Sequence[str], key: str) -> list[str]:
+def unknown_name_errors(names: Sequence[str], key: str) -> list[str]:
     """Return an error for each unknown one of ``names``, given by ``key`` (`--benchmark`)."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
     lines = [f"{key} {name}: unknown.{did_you_mean(name, evaluation_names())}" for name in unknown]
@@ -113,7 +113,7 @@ def unknown_names(names: Sequence[str], key: str) -> list[str]:
     return lines
 
 
-def setting_alone(benchmark: str) -> Setting:
+def default_setting(benchmark: str) -> Setting:
     """Return the setting of a benchmark outside a suite.
 
     The number of samples depends on the number of problems; k is every power of two up to it; with the greedy

@@ -14,7 +14,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import count
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
-from rlvr_cli.tasks.files import BadRow, is_jsonl, parsed, raise_if, read_lines, text_problem
+from rlvr_cli.tasks.files import BadRow, find_text_error, is_jsonl, parse_json, raise_row_errors, read_lines
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class _Encoder:
 
     def ids(self, name: str, text: str) -> list[int]:
         """Return the token ids of a text, without added special tokens. Raises BadRow where it cannot be written."""
-        if problem := text_problem(text):
+        if problem := find_text_error(text):
             raise BadRow(f"{name}: {problem}")
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         if not ids:
@@ -139,11 +139,11 @@ def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonst
             f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
             "and completion."
         )
-    raise_if(problems)
+    raise_row_errors(problems)
     end = encoder.tokenizer.eos_token_id
     texts = [response_text(encoder.tokenizer, row.completion, [end]) for row in demonstrations]
     verdicts = task.judge_many(solved, texts, [False] * len(texts))
-    raise_if(
+    raise_row_errors(
         [
             f"task: the worked solution of problem {problem.id} is judged {verdict.reason} as the model's tokenizer "
             f"writes it ({text[:40]!r}...). Remove the problem from task.data, or give method.data.{style}"
@@ -163,7 +163,7 @@ def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
     demonstrations, problems = [], []
     for number, line in read_lines(path):
         try:
-            row = parsed(line)
+            row = parse_json(line)
             if not isinstance(row, dict):
                 raise BadRow("not a JSON object; a row is {prompt, completion}")
             if missing := [name for name in ("prompt", "completion") if name not in row]:
@@ -175,7 +175,7 @@ def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
             demonstrations.append(encoder.demonstration(prompt, row["completion"], row["prompt"]))
         except BadRow as error:
             problems.append(f"{path}:{number}: {error}")
-    raise_if(problems)
+    raise_row_errors(problems)
     if not demonstrations:
         raise UserError(f"method.data={str(path)!r}: it has no rows.")
     return demonstrations

@@ -347,7 +347,7 @@ def _announcement(run: RunDir, prepared: PreparedRun) -> str:
         f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
     )
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
-    rows = config.task.about_data()
+    rows = config.task.describe_data()
     return (
         f"run {run.path}{together}: {config.method.name} on "
         f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "

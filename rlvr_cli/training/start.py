@@ -94,7 +94,7 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     moved = moved_from(run_dir)
     for line in (*([moved] if moved else []), *changed_files(run_dir.read_manifest())):
         console.print(line, highlight=False, markup=False)
-    loaded.task.check_before()
+    loaded.task.check_requirements()
     check_trackers(loaded.track.to)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import torchrun

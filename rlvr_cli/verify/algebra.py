@@ -19,17 +19,32 @@ from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, parser, verify
 
 from rlvr_cli.verify import values
-from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, check, is_name
-from rlvr_cli.verify.numbers import exact_number, too_big
-from rlvr_cli.verify.rewrites import FRACTION, chosen_letter, for_parser, rewrite, without_shared_percent, without_unit
+from rlvr_cli.verify.math_answer import (
+    DIFFERENT,
+    EQUAL,
+    UNPARSED_ANSWER,
+    UNPARSED_GOLD,
+    Outcome,
+    compare_plain,
+    is_name,
+)
+from rlvr_cli.verify.numbers import exact_number, is_too_big
+from rlvr_cli.verify.rewrites import (
+    FRACTION,
+    extract_choice,
+    rewrite,
+    rewrite_for_parser,
+    strip_shared_percent,
+    strip_unit,
+)
 
 logging.disable(logging.CRITICAL)
 
 # Size of the cache of expressions: a gold answer is compared with the answers of a whole group.
-_KEPT = 500
+_CACHE_SIZE = 500
 _DELIMITED = re.compile(r"\$|\\[(\[]|\\boxed")
 # Judged first, as importing and the parser's first use of common forms take long.
-_WARM = [
+_WARM_UP_PAIRS = [
     ("1/2", r"\frac{2}{4}"),
     ("x^2-1", "(x-1)(x+1)"),
     (r"\sqrt{8}", r"2\sqrt{2}"),
@@ -41,15 +56,15 @@ _WARM = [
 ]
 
 
-def ready(_: Any) -> Callable[[list[str]], list[Any]]:
+def make_handler(_: Any) -> Callable[[list[str]], list[Any]]:
     """Warm up; return the workers' job handler: ``[rule, gold, answer]`` to ``[equal, reason]``."""
-    for gold, answer in _WARM:
+    for gold, answer in _WARM_UP_PAIRS:
         judge_strict(gold, answer)
         judge_paper(gold, answer)
-    return _answer
+    return _handle_job
 
 
-def _answer(job: list[str]) -> list[Any]:
+def _handle_job(job: list[str]) -> list[Any]:
     rule, gold, answer = job
     try:
         outcome = judge_paper(gold, answer) if rule == "paper" else judge_strict(gold, answer)
@@ -70,7 +85,7 @@ _PAPER = LatexExtractionConfig(
 
 def judge_paper(gold: str, answer: str) -> Outcome:
     r"""Compare as TRL's ``accuracy_reward`` does. A gold answer without delimiters is read as ``\boxed{gold}``."""
-    expected = _parsed_gold(gold)
+    expected = _parse_gold(gold)
     if not expected:
         return UNPARSED_GOLD
     text = rf"\boxed{{{answer}}}"
@@ -78,8 +93,8 @@ def judge_paper(gold: str, answer: str) -> Outcome:
     return EQUAL if verify(expected, written, timeout_seconds=None) else DIFFERENT
 
 
-@lru_cache(maxsize=_KEPT)
-def _parsed_gold(gold: str) -> list[Any]:
+@lru_cache(maxsize=_CACHE_SIZE)
+def _parse_gold(gold: str) -> list[Any]:
     return list(parse(gold if _DELIMITED.search(gold) else rf"\boxed{{{gold}}}", parsing_timeout=None))
 
 
@@ -90,15 +105,15 @@ def judge_strict(gold: str, answer: str) -> Outcome:
     last one. Huge numbers, unbalanced braces and numbers after a fraction are ``unparsed``. Units are dropped only at
     the end of an answer. See docs/verifiers.md.
     """
-    gold, answer = without_shared_percent(rewrite(gold), rewrite(chosen_letter(gold, answer)))
-    if _malformed(answer):
+    gold, answer = strip_shared_percent(rewrite(gold), rewrite(extract_choice(gold, answer)))
+    if _is_malformed(answer):
         return UNPARSED_ANSWER
-    if _malformed(gold):
+    if _is_malformed(gold):
         return UNPARSED_GOLD
-    if _adds(_PASSED_OVER, gold, answer) or (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
+    if _adds_mark(_IGNORED_MARKS, gold, answer) or (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
         return DIFFERENT
-    marked = marks_differ(gold, answer)
-    if not marked and _same_pieces(gold, answer):
+    marked = have_different_marks(gold, answer)
+    if not marked and _have_equal_elements(gold, answer):
         return EQUAL
     if (outcome := _compare_ranges(gold, answer)) is None and (outcome := _compare_approximation(gold, answer)) is None:
         outcome = _compare_equation(gold, answer) if _RELATION.search(gold) else _compare_value(gold, answer)
@@ -111,17 +126,17 @@ _BOX = re.compile(r"\\(?:boxed|fbox)")
 _BRACE = re.compile(r"\\.|[{}]")
 
 
-def _malformed(text: str) -> bool:
+def _is_malformed(text: str) -> bool:
     depth = 0
     for match in _BRACE.finditer(text):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth < 0:
             return True
-    return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or too_big(text)
+    return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or is_too_big(text)
 
 
 # Marks that the parser ignores although they change the meaning. Each counts if only the answer has it.
-_PASSED_OVER = tuple(
+_IGNORED_MARKS = tuple(
     re.compile(mark)
     for mark in (
         # Phantoms; digits in words that are not powers; coordinates in another order than in a pair.
@@ -148,7 +163,7 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
 _DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
 _FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
 _RUNNING = re.compile(r"\\(?:sum|prod|int|lim|bigcup|bigcap)(?![A-Za-z])")
-_NOTHING = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
+_BLANK = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
 # An infinity between these is a bound or an answer; other brackets belong to products or functions.
 _LIMITS = (
     r"[,;<>=:|()\[\]]|and|or|\\(?:[lg]e|[lg]t|ne|in|cup|cap|setminus|to|land|wedge|[{}]|(?:text|mbox|mathrm)\{[^{}]*\})"
@@ -157,16 +172,16 @@ _BOUND = re.compile(rf"(?:\A|{_LIMITS})(?:[-+]|\\pm)?\{{?[-+]?\\infty\}}?(?=\Z|{
 _APPLIED = re.compile(r"\([-+]?\\infty\)|\|[-+]?\\infty\|")
 
 
-def marks_differ(gold: str, answer: str) -> bool:
+def have_different_marks(gold: str, answer: str) -> bool:
     r"""Return whether two answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
 
     ``5'`` are feet, not degrees. Intervals do not include infinity, and there is no arithmetic with it. An "and" that
     joins no inequalities has no meaning, nor a time without ``a.m.``.
     """
-    if _adds(_MARKS, gold, answer) or (_computed(answer) and not _computed(gold)):
+    if _adds_mark(_MARKS, gold, answer) or (_has_infinity_arithmetic(answer) and not _has_infinity_arithmetic(gold)):
         return True
     gold_side, answer_side = (gold, answer) if "=" in gold and "=" in answer else (_last_side(gold), _last_side(answer))
-    if _primes(gold_side) != _primes(answer_side) or (
+    if _count_primes(gold_side) != _count_primes(answer_side) or (
         _DEGREES.search(gold_side) and "'" in answer_side and "'" not in gold_side
     ):
         return True
@@ -178,7 +193,7 @@ def marks_differ(gold: str, answer: str) -> bool:
     return False
 
 
-def _adds(marks: tuple[re.Pattern[str], ...], gold: str, answer: str) -> bool:
+def _adds_mark(marks: tuple[re.Pattern[str], ...], gold: str, answer: str) -> bool:
     return any(mark.search(answer) and not mark.search(gold) for mark in marks)
 
 
@@ -186,15 +201,15 @@ def _last_side(text: str) -> str:
     return text.rpartition("=")[2]
 
 
-def _primes(text: str) -> int:
+def _count_primes(text: str) -> int:
     return 0 if _FEET.fullmatch(text.strip()) else text.count("'")
 
 
-def _computed(text: str) -> bool:
+def _has_infinity_arithmetic(text: str) -> bool:
     r"""Return whether infinity is used in arithmetic, as in ``2\infty``, which the parser reads as infinity."""
     if "\\infty" not in text or _RUNNING.search(text) is not None:
         return False
-    text = _NOTHING.sub("", text)
+    text = _BLANK.sub("", text)
     return _APPLIED.search(text) is not None or "\\infty" in _BOUND.sub("", text)
 
 
@@ -205,13 +220,13 @@ _RELATION = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
 _DECIMALS = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
-def _pieces(text: str) -> list[str]:
+def _split_elements(text: str) -> list[str]:
     """Split ``text`` at commas and semicolons outside brackets, and at "and" and "or"."""
     text = _AND.sub(",", text)
     return _split(text, _SEPARATOR)
 
 
-def _sides(piece: str) -> list[str]:
+def _split_sides(piece: str) -> list[str]:
     """Return the sides of a chain of equations; an equals sign in brackets belongs to a side: ``P(X=4)=1/8``."""
     return [side.strip() for side in _split(piece, _RELATION) if side.strip()]
 
@@ -229,15 +244,15 @@ def _split(text: str, separator: re.Pattern[str]) -> list[str]:
     return [*pieces, text[start:]]
 
 
-def _without_names(sides: list[str]) -> list[str]:
+def _strip_names(sides: list[str]) -> list[str]:
     while len(sides) > 1 and is_name(sides[0]):
         sides = sides[1:]
     return sides
 
 
-def _same_pieces(gold: str, answer: str) -> bool:
+def _have_equal_elements(gold: str, answer: str) -> bool:
     """Return whether both list the same texts in the same order, with commas, semicolons or words between them."""
-    expected, written = ([_squeezed(piece) for piece in _pieces(text)] for text in (gold, answer))
+    expected, written = ([_remove_spaces(piece) for piece in _split_elements(text)] for text in (gold, answer))
     return len(expected) > 1 and "=" in gold and expected == written
 
 
@@ -251,21 +266,21 @@ def _compare_ranges(gold: str, answer: str) -> Outcome | None:
     """Compare as sets two ranges, one of them joined by "and" or "or"; None for other answers."""
     if not (_JOINED_BY_OR.search(gold + answer) or _JOINED_BY_AND.search(gold + answer)):
         return None
-    case = _cases_differ(gold, answer)
-    expected = _range(gold, case)
-    written = _range(answer, case) if expected is not None else None
-    return None if written is None else EQUAL if values.same(expected, written) else DIFFERENT
+    case = _is_case_sensitive(gold, answer)
+    expected = _parse_range(gold, case)
+    written = _parse_range(answer, case) if expected is not None else None
+    return None if written is None else EQUAL if values.are_equal(expected, written) else DIFFERENT
 
 
-def _range(text: str, case: bool) -> Any:
+def _parse_range(text: str, case: bool) -> Any:
     for word, combined in ((_JOINED_BY_OR, sympy.Union), (_JOINED_BY_AND, sympy.Intersection)):
         if len(joined := word.split(text)) > 1:
-            ranges = [_range(member, case) for member in joined]
+            ranges = [_parse_range(member, case) for member in joined]
             # In one name.
-            names = {name for member in joined for name in _letters(member)}
+            names = {name for member in joined for name in _find_symbols(member)}
             return combined(*ranges) if None not in ranges and len(names) <= 1 else None
     try:
-        return values.read_set(_normalised(text), case=case)
+        return values.read_set(_normalise(text), case=case)
     except MemoryError:
         raise
     except Exception:
@@ -278,11 +293,11 @@ def _compare_approximation(gold: str, answer: str) -> Outcome | None:
     None for other answers, or if the gold answer has this form too.
     """
     exact, approx, decimals = answer.rpartition(r"\approx")
-    decimals = without_unit(decimals.strip())
-    sides = _without_names(_sides(exact))
+    decimals = strip_unit(decimals.strip())
+    sides = _strip_names(_split_sides(exact))
     if r"\approx" in gold + exact or not approx or not _DECIMALS.fullmatch(decimals) or not sides or is_name(sides[-1]):
         return None
-    number = _parse(_normalised(without_unit(sides[-1])), _cases_differ(gold, exact))
+    number = _parse(_normalise(strip_unit(sides[-1])), _is_case_sensitive(gold, exact))
     if number is None:
         return UNPARSED_ANSWER
     if not values.rounds_to(number, decimals):
@@ -293,21 +308,21 @@ def _compare_approximation(gold: str, answer: str) -> Outcome | None:
 def _compare_value(gold: str, answer: str) -> Outcome:
     """Compare with a gold answer without equations; an equation in the answer has the value of its sides, if equal."""
     if not _RELATION.search(answer):
-        return _with_units(gold, answer)
-    pieces = _pieces(answer)
+        return _compare_with_units(gold, answer)
+    pieces = _split_elements(answer)
     names = [piece.partition("=")[0].strip() for piece in pieces]
     if set(names) <= {*"xyz"}:
         # Coordinates that are named, in the order in which a pair holds them.
         pieces = [piece for _, piece in sorted(zip(names, pieces, strict=True))]
-    chains = [_without_names(_sides(piece)) or [""] for piece in pieces]
-    outcome = _with_units(gold, answer if ";" in answer else ", ".join(chain[-1] for chain in chains))
+    chains = [_strip_names(_split_sides(piece)) or [""] for piece in pieces]
+    outcome = _compare_with_units(gold, answer if ";" in answer else ", ".join(chain[-1] for chain in chains))
     if outcome.equal and not all(_all_equal(chain) for chain in chains):
         return DIFFERENT
     return outcome
 
 
 def _all_equal(sides: list[str]) -> bool:
-    return all(_with_units(sides[-1], side).equal is True for side in sides[:-1])
+    return all(_compare_with_units(sides[-1], side).equal is True for side in sides[:-1])
 
 
 def _compare_equation(gold: str, answer: str) -> Outcome:
@@ -316,16 +331,16 @@ def _compare_equation(gold: str, answer: str) -> Outcome:
     math-verify reads only the ends of ``a=b=c``, ignores everything after ``\approx``, and reads adjacent equations as
     such a chain. So each of these must match one of the other's pieces.
     """
-    outcome = _with_units(gold, answer)
+    outcome = _compare_with_units(gold, answer)
     if not outcome.equal:
         return outcome
-    expected, written = _pieces(gold), _pieces(answer)
+    expected, written = _split_elements(gold), _split_elements(answer)
     for piece in filter(_is_chain, expected):
-        outcomes = [_chain_agrees(piece, other) for other in written]
+        outcomes = [_compare_chains(piece, other) for other in written]
         if EQUAL not in outcomes:
             return outcomes[0] if len(expected) == len(written) == 1 else DIFFERENT
     for other in filter(_is_chain, written):
-        if all(_chain_agrees(piece, other) != EQUAL for piece in expected):
+        if all(_compare_chains(piece, other) != EQUAL for piece in expected):
             return DIFFERENT
     return EQUAL
 
@@ -334,9 +349,9 @@ def _is_chain(piece: str) -> bool:
     return len(_RELATION.split(piece)) > 2 or r"\approx" in piece
 
 
-def _chain_agrees(gold: str, answer: str) -> Outcome:
+def _compare_chains(gold: str, answer: str) -> Outcome:
     """Compare two equations, at least one a chain: pairwise, or all sides of both as one value."""
-    expected, written = _sides(gold), _sides(answer)
+    expected, written = _split_sides(gold), _split_sides(answer)
     if not expected or not written:
         return DIFFERENT
     if len(written) == 1 and len(expected) <= 2:
@@ -355,30 +370,30 @@ def _chain_agrees(gold: str, answer: str) -> Outcome:
 
 
 def _split_names(sides: list[str]) -> tuple[set[str], list[str]]:
-    bare = _without_names(sides)
-    return {_squeezed(name) for name in sides[: len(sides) - len(bare)]}, bare
+    bare = _strip_names(sides)
+    return {_remove_spaces(name) for name in sides[: len(sides) - len(bare)]}, bare
 
 
 def _pairwise_equal(expected: list[str], written: list[str]) -> bool:
     return len(expected) == len(written) and all(
-        _with_units(*sides).equal is True for sides in zip(expected, written, strict=True)
+        _compare_with_units(*sides).equal is True for sides in zip(expected, written, strict=True)
     )
 
 
-def _with_units(gold: str, answer: str) -> Outcome:
-    bare_gold, bare_answer = _bare(gold), _bare(answer)
+def _compare_with_units(gold: str, answer: str) -> Outcome:
+    bare_gold, bare_answer = _strip_units(gold), _strip_units(answer)
     outcome = _compare(bare_gold, bare_answer)
     if outcome.equal or (bare_gold == gold) == (bare_answer == answer):
         return outcome
     return EQUAL if _compare(gold, answer).equal else outcome
 
 
-def _bare(text: str) -> str:
+def _strip_units(text: str) -> str:
     """Return ``text`` without its unit; a list without the units of its elements."""
-    pieces = [piece.strip() for piece in _pieces(text)]
+    pieces = [piece.strip() for piece in _split_elements(text)]
     if len(pieces) == 1 or ";" in text:
-        return without_unit(text)
-    bare = [without_unit(piece) for piece in pieces]
+        return strip_unit(text)
+    bare = [strip_unit(piece) for piece in pieces]
     return text if bare == pieces else ", ".join(bare)
 
 
@@ -390,51 +405,52 @@ _WORD = re.compile(
 
 
 def _compare(gold: str, answer: str) -> Outcome:
-    if (outcome := check(gold, answer)) is not None and outcome.reason in ("equal", "different"):
+    if (outcome := compare_plain(gold, answer)) is not None and outcome.reason in ("equal", "different"):
         return outcome
-    right_text, left_text = _normalised(gold), _normalised(answer)
+    right_text, left_text = _normalise(gold), _normalise(answer)
     if right_text and right_text == left_text:
         return EQUAL
     if len(_ORDER.findall(gold)) > 1:
         # SymPy shares the relations of cached chains, which may be reordered.
         _parse.cache_clear()
-    case = _cases_differ(gold, answer)
+    case = _is_case_sensitive(gold, answer)
     unreal = values.has_imaginary_unit(gold) or values.has_imaginary_unit(answer)
     right = _parse(right_text, case, unreal)
     if right is None:
-        return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
+        bare = _remove_spaces(right_text)
+        return EQUAL if bare and bare == _remove_spaces(left_text) else UNPARSED_GOLD
     answered = _parse(left_text, case, unreal)
     if answered is None:
         return UNPARSED_ANSWER
-    return EQUAL if values.same(right, answered) else DIFFERENT
+    return EQUAL if values.are_equal(right, answered) else DIFFERENT
 
 
-def _normalised(text: str) -> str:
+def _normalise(text: str) -> str:
     return str(parser.normalize_latex(f"\\boxed{{{_AND.sub(', ', text)}}}", config=_NORMALISATION)).strip()
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _parse(text: str, case: bool, unreal: bool = False) -> Any:
     try:
-        return values.read_expression(for_parser(text), case=case, unreal=unreal)
+        return values.read_expression(rewrite_for_parser(text), case=case, unreal=unreal)
     except MemoryError:
         raise
     except Exception:
         return None
 
 
-def _cases_differ(gold: str, answer: str) -> bool:
+def _is_case_sensitive(gold: str, answer: str) -> bool:
     """Return whether a letter is used in both sizes; ``b`` is the choice ``B``."""
     if _CHOICE.fullmatch(gold) and _CHOICE.fullmatch(answer):
         return False
-    used = _letters(gold) | _letters(answer)
+    used = _find_symbols(gold) | _find_symbols(answer)
     return any(letter.isupper() and letter.lower() in used for letter in used)
 
 
-def _letters(text: str) -> set[str]:
+def _find_symbols(text: str) -> set[str]:
     """Return the letters used as symbols, without those of commands and words."""
     return {character for character in _WORD.sub(" ", text) if character.isalpha()}
 
 
-def _squeezed(text: str) -> str:
+def _remove_spaces(text: str) -> str:
     return "".join(text.split())

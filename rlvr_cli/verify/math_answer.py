@@ -25,7 +25,7 @@ _BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
 _SHORT_WHOLE = re.compile(r"-?[1-9][0-9]{0,14}|0")
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_PLAINER = tuple(
+_CLEANING = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         # A space that LaTeX keeps; `\\` before a space is a new line.
@@ -43,11 +43,11 @@ _RANGE = re.compile("(?<=[0-9])\\s?[\\u2012-\\u2015]\\s?(?=[0-9])")
 _LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?:(?<=\d, )|(?<=\d , ))\d{3}(?!\d))| (?![A-Za-z0-9])")
 # In a name: an index, what a function is of, words.
 _INDEX = re.compile(r"_(?:[A-Za-z0-9]|\\[A-Za-z]+|\{[^{}]{1,12}\})")
-_OF = re.compile(r"(?<=[A-Za-z}'])\s*\(-?[^()=<>+*/^-]{1,20}\)|(?<=[fghFGHPQ])\s*\([^()=<>]{1,20}\)")
+_ARGUMENT = re.compile(r"(?<=[A-Za-z}'])\s*\(-?[^()=<>+*/^-]{1,20}\)|(?<=[fghFGHPQ])\s*\([^()=<>]{1,20}\)")
 _WORDS = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|operatorname)\s*\{([A-Za-z ,.:'-]*)\}")
 _BARS = re.compile(r"\|\s?([A-Z]{2,3})\s?\||\\lvert\s?([A-Z]{2,3})\s?\\rvert")
 _NAME = re.compile(r"(?:\\[A-Za-z]+|[A-Za-z]|[(){}\s,'])+")
-_NO_NAME = re.compile(
+_NOT_IN_NAMES = re.compile(
     r"\\(?:frac|sqrt|c?dots?|ldots|times|div|pm|mp|le|ge|ne|lt|gt|not|neg|lnot|sum|prod|int|lim|binom|cup|cap|setminus|to|"
     r"rightarrow|Rightarrow|implies|iff|equiv|approx|sim|cong|in|notin|subset|subseteq|mid|infty|pi|boxed|fbox|cancel|"
     r"phantom|color|log|ln|exp|over|and|or|lor|land|wedge|vee|neq|bot|perp|parallel|circ|left|right|begin|end|max|min|"
@@ -58,7 +58,7 @@ _NO_NAME = re.compile(
     re.IGNORECASE,
 )
 # Delimiters around the whole.
-_AROUND = re.compile(
+_DELIMITED = re.compile(
     r"(\$\$|\$|\*\*)((?:(?!\1).)+)\1|\\\(((?:(?!\\[()]).)+)\\\)|\\\[((?:(?!\\[\[\]]).)+)\\\]", re.DOTALL
 )
 
@@ -89,27 +89,27 @@ TOO_LONG_GOLD = Outcome(None, "too_long")
 def clean(text: str) -> str:
     r"""Normalise an answer: ASCII signs, no math delimiters, no spacing commands, no full stop."""
     text = normalise(_RANGE.sub(r"\\text{ to }", text))
-    for pattern, replacement in _PLAINER:
+    for pattern, replacement in _CLEANING:
         text = pattern.sub(replacement, text).strip()
-    text = without_stop(text)
+    text = strip_full_stop(text)
     while True:
         text = text.strip()
-        if (match := _AROUND.fullmatch(text)) is not None:
+        if (match := _DELIMITED.fullmatch(text)) is not None:
             text = match[match.lastindex or 0]
         # Quadratic time, so not for longer texts.
-        elif len(text) <= MAX_LENGTH and (braces := _braces_around(text)):
+        elif len(text) <= MAX_LENGTH and (braces := _count_outer_braces(text)):
             text = text[braces:-braces]
         else:
             break
-    return _LOOSE_SPACE.sub("", without_stop(text))
+    return _LOOSE_SPACE.sub("", strip_full_stop(text))
 
 
-def without_stop(text: str) -> str:
+def strip_full_stop(text: str) -> str:
     """Return ``text`` without a closing full stop; an ellipsis stays."""
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
-def check(gold: str, answer: str) -> Outcome | None:
+def compare_plain(gold: str, answer: str) -> Outcome | None:
     """Return whether ``answer`` equals ``gold`` where that needs no algebra; None where it does.
 
     Decides about too long or empty answers, equal spellings after ``clean``, and two plain numbers, with a name or
@@ -126,12 +126,12 @@ def check(gold: str, answer: str) -> Outcome | None:
         return UNPARSED_ANSWER
     if gold == answer:
         return EQUAL
-    (gold_name, gold), (name, answer) = _without_name(gold), _without_name(answer)
+    (gold_name, gold), (name, answer) = _split_name(gold), _split_name(answer)
     if gold_name and name and gold_name != name:
         return None
-    if (same := _same_in_bases(gold, answer)) is not None:
+    if (same := _compare_in_bases(gold, answer)) is not None:
         return EQUAL if same else DIFFERENT
-    (gold_percent, gold), (percent, answer) = _without_percent(gold), _without_percent(answer)
+    (gold_percent, gold), (percent, answer) = _split_percent(gold), _split_percent(answer)
     gold_value, answer_value = (exact_number(text.removeprefix("\\$"), powers=True) for text in (gold, answer))
     if gold_value is None or answer_value is None:
         return None
@@ -142,7 +142,7 @@ def check(gold: str, answer: str) -> Outcome | None:
     return DIFFERENT if gold_percent == percent and (exact or abs(gold_value - answer_value) > _ROUNDING) else None
 
 
-def check_paper(gold: str, answer: str) -> Outcome | None:
+def compare_plain_paper(gold: str, answer: str) -> Outcome | None:
     """Decide without math-verify, under the paper rule, about short whole numbers and too long texts."""
     if len(gold) > MAX_LENGTH:
         return TOO_LONG_GOLD
@@ -161,25 +161,25 @@ def is_name(text: str) -> bool:
     text = text.strip()
     if not text or len(text) > _LONGEST_NAME:
         return False
-    text = _OF.sub("", _INDEX.sub("", _BARS.sub(r"\1\2", _WORDS.sub(_bare_words, text))))
-    return any(map(str.isalpha, text)) and _NAME.fullmatch(text) is not None and _NO_NAME.search(text) is None
+    text = _ARGUMENT.sub("", _INDEX.sub("", _BARS.sub(r"\1\2", _WORDS.sub(_keep_letters, text))))
+    return any(map(str.isalpha, text)) and _NAME.fullmatch(text) is not None and _NOT_IN_NAMES.search(text) is None
 
 
-def _bare_words(match: re.Match[str]) -> str:
+def _keep_letters(match: re.Match[str]) -> str:
     return f" {re.sub('[^A-Za-z]', ' ', match[1])} "
 
 
-def _without_name(text: str) -> tuple[str, str]:
+def _split_name(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     return (name, value) if equals and "=" not in value and is_name(name) else ("", text)
 
 
-def _without_percent(text: str) -> tuple[bool, str]:
+def _split_percent(text: str) -> tuple[bool, str]:
     bare = text.removesuffix("%")
     return bare != text, bare.removesuffix("\\").strip() if bare != text else text
 
 
-def _same_in_bases(gold: str, answer: str) -> bool | None:
+def _compare_in_bases(gold: str, answer: str) -> bool | None:
     """Compare two whole numbers, one of them with its base. The other's base is ten, or the gold answer's."""
     numbers = [match.groups() if (match := _BASED.fullmatch(text)) else (text, "") for text in (gold, answer)]
     (digits, base), (written, other) = numbers
@@ -188,7 +188,7 @@ def _same_in_bases(gold: str, answer: str) -> bool | None:
     return digits == written and (other in ("", base) if base else other == "10")
 
 
-def _braces_around(text: str) -> int:
+def _count_outer_braces(text: str) -> int:
     """Count the pairs of braces around the whole text."""
     if text[:1] != "{":
         return 0

@@ -71,10 +71,10 @@ def normalise(text: str) -> str:
         return text
     text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{''.join(_SUPERSCRIPTS.get(sign, '-') for sign in run[0])}}}", text)
     text = _SUBSCRIPT_RUN.sub(lambda run: f"_{{{''.join(str(ord(sign) - 0x2080) for sign in run[0])}}}", text)
-    return _ROOT.sub(r"\\sqrt{\1}", _NOT_ASCII.sub(_plain, text))
+    return _ROOT.sub(r"\\sqrt{\1}", _NOT_ASCII.sub(_to_ascii, text))
 
 
-def _plain(match: re.Match[str]) -> str:
+def _to_ascii(match: re.Match[str]) -> str:
     character = match[0]
     if character in _SIGNS:
         return _SIGNS[character]
@@ -120,7 +120,7 @@ def exact_number(text: str, *, powers: bool = False) -> Fraction | None:
     return -value if match["sign"] == "-" else value
 
 
-def too_big(text: str) -> bool:
+def is_too_big(text: str) -> bool:
     """Return whether ``text`` nests too deeply, or has a power or factorial of more than MOST_COMPUTED digits.
 
     Only sizes are estimated: a name counts as e, and adjacent factors as multiplied. Linear in the text.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, Rule, check, check_paper
+from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, Rule, compare_plain, compare_plain_paper
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import JobTimeout, Limits, Target, WorkerDied
 
@@ -19,13 +19,13 @@ MEMORY_MIB = 1024
 # Pairs after which a process is replaced, since SymPy's caches grow.
 PAIRS_PER_WORKER = 5000
 # Size of a pool's cache of outcomes. Timeouts and deaths may be due to a busy machine and are not cached.
-REMEMBERED = 20_000
+CACHED_PAIRS = 20_000
 
 
 class MathPool(processes.Pool):
     """Judges pairs (gold answer, answer) in worker processes.
 
-    The calling process only runs ``math_answer.check`` (or ``check_paper``). The first pair that it leaves undecided
+    The calling process only runs ``math_answer.compare_plain`` (or ``compare_plain_paper``). The first pair that it leaves undecided
     starts a worker, which imports SymPy.
 
     Args:
@@ -36,7 +36,7 @@ class MathPool(processes.Pool):
     """
 
     def __init__(self, workers: int = WORKERS, deadline: float = DEADLINE, memory_mib: int = MEMORY_MIB) -> None:
-        judge = Target("rlvr_cli.verify.algebra:ready", ours=True, purpose="judges mathematics")
+        judge = Target("rlvr_cli.verify.algebra:make_handler", ours=True, purpose="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
         self._memory: dict[tuple[str, str, Rule], Outcome] = {}
@@ -55,24 +55,24 @@ class MathPool(processes.Pool):
                 pending.add(*pair)
             return [pending.outcome(*pair) for pair in pairs]
 
-    def pending(self, rule: Rule = "strict") -> Pending:
+    def pending(self, rule: Rule = "strict") -> PairBatch:
         """Start judging pairs that arrive one by one, concurrently with the caller."""
-        return Pending(self, rule)
+        return PairBatch(self, rule)
 
     def outcome(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
         """Return the outcome of a pair without a worker: decided directly, or cached; else None."""
-        outcome = check_paper(gold, answer) if rule == "paper" else check(gold, answer)
+        outcome = compare_plain_paper(gold, answer) if rule == "paper" else compare_plain(gold, answer)
         return outcome or self._memory.get((gold, answer, rule))
 
     def remember(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
         """Cache the outcome of a pair."""
         with self._lock:
-            if len(self._memory) >= REMEMBERED:
+            if len(self._memory) >= CACHED_PAIRS:
                 self._memory.clear()
             self._memory[gold, answer, rule] = outcome
 
 
-class Pending:
+class PairBatch:
     """Pairs submitted to a pool; identical ones are judged once.
 
     A context manager that cancels unstarted pairs at its end. Not thread-safe.
@@ -102,7 +102,7 @@ class Pending:
             self._outcomes[gold, answer] = outcome
         return outcome
 
-    def __enter__(self) -> Pending:
+    def __enter__(self) -> PairBatch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +122,7 @@ def math_pool() -> MathPool:
     return _shared
 
 
-def size_math_pool(workers: int) -> None:
+def resize_math_pool(workers: int) -> None:
     """Set the number of processes of ``math_pool``, closing a pool of another size."""
     global _shared
     if _shared.closed or _shared.workers != workers:

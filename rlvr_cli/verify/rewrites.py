@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rlvr_cli.verify.math_answer import clean, without_stop
+from rlvr_cli.verify.math_answer import clean, strip_full_stop
 from rlvr_cli.verify.numbers import CHANGING_WORDS
 
 Match = re.Match[str]
@@ -40,16 +40,16 @@ _ANGLE = rf"(\d+(?:\.\d+)?[A-Za-z]?|{FRACTION}|\\?[A-Za-z]+|\([^()]*\)|\{{[^{{}}
 _ABOUT = r"(?:\s|\\[;:, ]|\\q?quad(?![A-Za-z]))*"
 
 
-def _in_radians(match: Match) -> str:
+def _to_radians(match: Match) -> str:
     return match[1] + re.sub(_ANGLE, r"(\\frac{\1\\pi}{180})", match[2])
 
 
-def _improper(match: Match) -> str:
+def _to_improper_fraction(match: Match) -> str:
     integer, top, bottom = (int(group) for group in match.groups())
     return rf"\frac{{{integer * bottom + top}}}{{{bottom}}}" if top < bottom else match[0]
 
 
-def _named_base(match: Match) -> str:
+def _name_base(match: Match) -> str:
     base = re.sub(r"\W", "", match[2])
     return match[1] if base == "10" else rf"\variable{{{match[1]}_{base}}}"
 
@@ -98,7 +98,7 @@ REWRITES = (
     Rewrite(
         r"(\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\s*\^\s*(?:\{[^{}]*\}|\d))?\s*)"
         rf"(\((?:[^()]|\([^()]*\))*\){_MARK}?|{_GROUP}{_MARK}?|{_ANGLE})",
-        _in_radians,
+        _to_radians,
         f"\\cos 15{_MARK}",
         r"\cos (\frac{15\pi}{180})",
     ),
@@ -125,12 +125,12 @@ REWRITES = (
 )
 
 # Only for the parser: the pieces of an answer are first compared as written.
-FOR_PARSER = (
-    Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _improper, r"2\frac{3}{4}", r"\frac{11}{4}"),
+PARSER_REWRITES = (
+    Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _to_improper_fraction, r"2\frac{3}{4}", r"\frac{11}{4}"),
     # The parser adds: 12. Not after the index of a logarithm or the power of a function.
     Rewrite(r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)", r"\\cdot ", "4(8)", r"4\cdot (8)"),
     # A number with a base is a separate symbol.
-    Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _named_base, "x+12_3", r"x+\variable{12_3}"),
+    Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _name_base, "x+12_3", r"x+\variable{12_3}"),
 )
 # Two adjacent numbers, also in braces or after a fraction; a whole number before an improper fraction.
 _SIDE_BY_SIDE = re.compile(
@@ -146,15 +146,15 @@ _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
 def rewrite(text: str) -> str:
     """Remove math delimiters and apply every rewrite, in order."""
     # `$$ ... .$$` ends in a full stop too.
-    text = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
+    text = strip_full_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
     for change in REWRITES:
         text = change.apply(text)
     return text.strip()
 
 
-def for_parser(text: str) -> str:
+def rewrite_for_parser(text: str) -> str:
     """Rewrite ``text`` for math-verify's parser. Raises ValueError for an ambiguous text."""
-    for change in FOR_PARSER:
+    for change in PARSER_REWRITES:
         text = change.apply(text)
     if _SIDE_BY_SIDE.search(text) or _BRACED.search(_COMMAND.sub("x", text)):
         raise ValueError(f"two numbers side by side: {text}")
@@ -169,13 +169,13 @@ _CHOICE = re.compile(
 )
 
 
-def chosen_letter(gold: str, answer: str) -> str:
+def extract_choice(gold: str, answer: str) -> str:
     """Return the letter of an answer such as ``E. some text`` if the gold answer is a letter; else the answer."""
     choice = _CHOICE.fullmatch(answer) if re.fullmatch(r"\(?[A-J]\)?", gold.strip()) else None
     return answer if choice is None else choice[1] or choice[2]
 
 
-def without_shared_percent(gold: str, answer: str) -> tuple[str, str]:
+def strip_shared_percent(gold: str, answer: str) -> tuple[str, str]:
     r"""Return both without the percent sign that both end in: ``33\frac13\%`` and ``\frac{100}{3}\%``."""
     bare = [_PERCENT.sub("", text) for text in (gold, answer)]
     return (bare[0], bare[1]) if all(bare) and bare[0] != gold and bare[1] != answer else (gold, answer)
@@ -215,7 +215,7 @@ _OPERATOR_AT_END = re.compile(
 )
 
 
-def without_unit(text: str) -> str:
+def strip_unit(text: str) -> str:
     """Return ``text`` without a unit at its end."""
     match = _UNIT_TEXT.search(text) if text.endswith("}") or "\\" in text[-40:] else None
     if match is None:

@@ -21,7 +21,7 @@ _RUNNING = re.compile(r"\\(?:sum|prod|mathbf|vec|hat|bigcup|bigcap)(?![A-Za-z])|
 _WORD = re.compile(r"\\(?:text|mbox|operatorname)[a-z]*\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}")
 _UNIT = re.compile(r"(?<![A-Za-z])(?:[a-z]?i|i[a-z]?)(?![A-Za-z])")
 # Node types with a single value at a point, whose precision evalf tracks.
-_KNOWN = (
+_EVALUABLE_TYPES = (
     *(Add, Mul, Pow, Number, NumberSymbol, Symbol, UnevaluatedExpr, type(sympy.I)),
     *(sympy.Abs, sympy.binomial, sympy.factorial, exponential.exp, exponential.log),
     *(trigonometric.TrigonometricFunction, trigonometric.InverseTrigonometricFunction),
@@ -75,16 +75,16 @@ def read_set(text: str, *, case: bool) -> Any:
     return value if isinstance(value, (sympy.Interval, sympy.Union)) or value is sympy.S.EmptySet else None
 
 
-def same(gold: Any, answer: Any) -> bool:
+def are_equal(gold: Any, answer: Any) -> bool:
     """Return whether math-verify equates the two; lists with repetitions, and pairs in order.
 
     Two expressions are first compared by their values at a few points, which is usually conclusive.
     """
-    if _repeated(gold) != _repeated(answer):
+    if _count_repeats(gold) != _count_repeats(answer):
         return False
-    if isinstance(gold, sympy.Equality) and isinstance(answer, sympy.Equality) and not _may_agree(gold, answer):
+    if isinstance(gold, sympy.Equality) and isinstance(answer, sympy.Equality) and not _may_be_equivalent(gold, answer):
         return False
-    if (decided := equal_values(gold, answer)) is not None:
+    if (decided := compare_values(gold, answer)) is not None:
         return decided
     written = getattr(gold, "_unsorted_args", None)
     pair = isinstance(answer, sympy.Tuple) or (isinstance(answer, sympy.Interval) and answer.is_open)
@@ -98,20 +98,20 @@ def same(gold: Any, answer: Any) -> bool:
         return False
 
 
-def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
+def _may_be_equivalent(gold: sympy.Equality, answer: sympy.Equality) -> bool:
     """Return whether two equations may be equivalent; math-verify equates any two without solutions.
 
     Both need the same names, and none may be an identity or a contradiction.
     """
     if not all(isinstance(side, Expr) for side in (*gold.args, *answer.args)):
         return True
-    if gold.lhs == answer.lhs and isinstance(gold.lhs, Symbol) and equal_values(gold.rhs, answer.rhs) is False:
+    if gold.lhs == answer.lhs and isinstance(gold.lhs, Symbol) and compare_values(gold.rhs, answer.rhs) is False:
         return False
     named = all(sympy.expand(side.lhs - side.rhs).free_symbols for side in (gold, answer))
     return named and bool(gold.free_symbols == answer.free_symbols)
 
 
-def _repeated(value: Any) -> int:
+def _count_repeats(value: Any) -> int:
     """Count the repeated elements of a list, or of ``x = `` a list."""
     if isinstance(value, sympy.Equality):
         value = value.rhs
@@ -119,13 +119,13 @@ def _repeated(value: Any) -> int:
     return len(written) - len(value.args) if isinstance(value, sympy.FiniteSet) and written else 0
 
 
-def equal_values(a: Any, b: Any) -> bool | None:
+def compare_values(a: Any, b: Any) -> bool | None:
     """Return whether two expressions have the same values at a few points; None if inconclusive.
 
     Numbers with a decimal point are the same if they agree to six places, small ones (below 0.0001) to a millionth of
     themselves. Exact ones differ by however little; names stand for positive numbers without relation.
     """
-    if not (_evaluable(a) and _evaluable(b)):
+    if not (_is_evaluable(a) and _is_evaluable(b)):
         return None
     rounded = a.has(sympy.Float) or b.has(sympy.Float)
     names = sorted(a.free_symbols | b.free_symbols, key=str)
@@ -133,7 +133,7 @@ def equal_values(a: Any, b: Any) -> bool | None:
         return None
     try:
         if rounded:
-            return _near(a.doit().evalf(20), b.doit().evalf(20))
+            return _are_close(a.doit().evalf(20), b.doit().evalf(20))
         difference = a.doit() - b.doit()
         for point in range(_POINTS if names else 1):
             # Near 1, against underflow and overflow of powers.
@@ -155,18 +155,18 @@ def equal_values(a: Any, b: Any) -> bool | None:
         return None
 
 
-def _evaluable(expression: Any) -> bool:
+def _is_evaluable(expression: Any) -> bool:
     if not isinstance(expression, Expr):
         return False
     for count, node in enumerate(sympy.preorder_traversal(expression)):
-        if count > _MOST_NODES or not isinstance(node, _KNOWN):
+        if count > _MOST_NODES or not isinstance(node, _EVALUABLE_TYPES):
             return False
         if isinstance(node, Pow) and isinstance(node.exp, Number) and abs(node.exp) > _LARGEST_EXPONENT:
             return False
     return True
 
 
-def _near(first: Any, second: Any) -> bool:
+def _are_close(first: Any, second: Any) -> bool:
     largest, distance = max(abs(first), abs(second)), abs(first - second)
     return bool(distance <= (_RATIO * largest if largest < _SMALL else max(5e-7, 1e-12 * largest)))
 

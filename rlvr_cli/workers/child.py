@@ -26,14 +26,14 @@ from typing import Any
 from rlvr_cli.core.processes import end_with_parent, inherit_orphans
 
 # Far above any message; a longer one means that something else writes to the socket.
-_LONGEST = 1 << 30
-_ENDING = (signal.SIGTERM, signal.SIGINT)
+_MAX_MESSAGE_BYTES = 1 << 30
+_BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-Answer = Callable[[Any], Any]
+JobHandler = Callable[[Any], Any]
 
 
 # Errors of a socket whose peer is gone, or writes anything but messages.
-GONE = (EOFError, OSError, ValueError)
+CONNECTION_LOST = (EOFError, OSError, ValueError)
 
 
 def send(connection: Connection, message: Any) -> None:
@@ -43,10 +43,10 @@ def send(connection: Connection, message: Any) -> None:
 
 def receive(connection: Connection) -> Any:
     """Read a message. Raises one of GONE."""
-    return json.loads(connection.recv_bytes(_LONGEST))
+    return json.loads(connection.recv_bytes(_MAX_MESSAGE_BYTES))
 
 
-def _watch(worker: int, connection: Connection) -> int:
+def _wait_for_worker(worker: int, connection: Connection) -> int:
     """Wait for the worker; return its exit code, or minus the number of the signal that ended it."""
 
     def kill_when_closed() -> None:
@@ -75,27 +75,27 @@ def _watch(worker: int, connection: Connection) -> int:
             return status
 
 
-def _work(connection: Connection) -> None:
+def _serve_jobs(connection: Connection) -> None:
     """Load the target and answer jobs until the pool closes the socket."""
     worker = os.getpid()
 
     masks = threading.local()
 
-    def hold() -> None:
+    def block_signals() -> None:
         """Block signals during a fork, since the new process would drop them until it can be terminated."""
-        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
 
-    def release() -> None:
+    def unblock_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
-    def leave() -> None:
+    def reset_fork() -> None:
         """Close the socket in a process forked by the code, and restore the default signals."""
         connection.close()
-        for number in _ENDING:
+        for number in _BLOCKED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        release()
+        unblock_signals()
 
-    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=leave)
+    os.register_at_fork(before=block_signals, after_in_parent=unblock_signals, after_in_child=reset_fork)
     spec = receive(connection)
     send(connection, worker)
     if sys.platform == "linux":
@@ -104,7 +104,7 @@ def _work(connection: Connection) -> None:
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (limit, limit))
-    answer, message = _attempt(_load, spec)
+    answer, message = _attempt(_load_target, spec)
     send(connection, message)
     while answer is not None:
         job, processor = receive(connection)
@@ -136,9 +136,9 @@ def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]
     return result, ["ok", None if callable(result) else result]
 
 
-def _load(spec: dict[str, Any]) -> Answer:
+def _load_target(spec: dict[str, Any]) -> JobHandler:
     module, _, name = spec["function"].rpartition(":")
-    answer: Answer = getattr(importlib.import_module(module), name)(spec["settings"])
+    answer: JobHandler = getattr(importlib.import_module(module), name)(spec["settings"])
     return answer
 
 
@@ -154,7 +154,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_DFL)
     # A cluster sends SIGTERM to every process of a job, and the training still needs its workers to save. Ctrl-C is for
     # the parent only. Neither is set to SIG_IGN, which child programs of user code would inherit.
-    for number in _ENDING:
+    for number in _BLOCKED_SIGNALS:
         signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     inherit_orphans()
@@ -165,12 +165,12 @@ def main() -> None:
         try:
             end_with_parent(parent)
             os.setsid()
-            _work(connection)
-        except (*GONE, KeyboardInterrupt):
+            _serve_jobs(connection)
+        except (*CONNECTION_LOST, KeyboardInterrupt):
             os._exit(0)
         finally:
             os._exit(1)
-    status = _watch(worker, connection)
+    status = _wait_for_worker(worker, connection)
     if status < 0:
         with contextlib.suppress(OSError):
             signal.signal(-status, signal.SIG_DFL)

@@ -34,7 +34,7 @@ from rlvr_cli.workers import child
 # Importing a library on a loaded machine may take very long.
 _START_SECONDS, _REPLY_SECONDS = 120.0, 30.0
 # Polling interval. Time beyond it, while this process is suspended, does not count against a job.
-_PIECE = 1.0
+_POLL_SECONDS = 1.0
 # Minimum load timeout, since loading imports the project.
 LOADING = 30.0
 _PACKAGES = str(Path(__file__).parents[2])
@@ -137,14 +137,14 @@ class _Worker:
             child.send(self._connection, spec)
             if self._connection.poll(_START_SECONDS):
                 self.pid = int(child.receive(self._connection))
-                self._answer(_START_SECONDS if self.target.ours else self.limits.loading)
+                self._receive_answer(_START_SECONDS if self.target.ours else self.limits.loading)
                 return
         except JobError as error:
             if not self.target.ours:
                 error.loading = True
                 raise
             reason = str(error) or reason
-        except child.GONE:
+        except child.CONNECTION_LOST:
             pass
         raise RunError(
             f"A process that {self.target.purpose} cannot be started: {reason}. `rlvr doctor` checks packages."
@@ -163,20 +163,20 @@ class _Worker:
         self.jobs += 1
         try:
             child.send(self._connection, [job, self.limits.processor])
-        except child.GONE:
-            raise self._died() from None
-        return self._answer(self.limits.seconds if seconds is None else seconds)
+        except child.CONNECTION_LOST:
+            raise self._death_error() from None
+        return self._receive_answer(self.limits.seconds if seconds is None else seconds)
 
-    def _answer(self, seconds: float) -> Any:
+    def _receive_answer(self, seconds: float) -> Any:
         remaining = seconds
         try:
-            while not self._connection.poll(piece := min(remaining, _PIECE)):
-                remaining -= piece
+            while not self._connection.poll(wait := min(remaining, _POLL_SECONDS)):
+                remaining -= wait
                 if remaining <= 0:
                     raise JobTimeout
             kind, content = child.receive(self._connection)
-        except (*child.GONE, TypeError):
-            raise self._died() from None
+        except (*child.CONNECTION_LOST, TypeError):
+            raise self._death_error() from None
         except BaseException:
             # Its late answer would be read as the next job's.
             self.end()
@@ -185,11 +185,11 @@ class _Worker:
             raise JobFailed(content)
         return content
 
-    def _died(self) -> JobError:
+    def _death_error(self) -> JobError:
         status = self.end()
         if status == -signal.SIGPROF and self.limits.processor is not None:
             return JobTimeout()
-        return WorkerDied(_ending(status))
+        return WorkerDied(_describe_exit(status))
 
     def end(self) -> int | None:
         """Kill the worker with its descendants; return its exit code if known."""
@@ -210,7 +210,7 @@ class _Worker:
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _ending(status: int | None) -> str:
+def _describe_exit(status: int | None) -> str:
     if status is None:
         return "its process ended"
     if status >= 0:
@@ -221,7 +221,7 @@ def _ending(status: int | None) -> str:
 
 
 # A job, its deadline (None = that of the limits) and the future that gets the answer.
-_Waiting = tuple[Any, float | None, Future[Any]]
+_QueuedJob = tuple[Any, float | None, Future[Any]]
 
 
 class Pool:
@@ -241,13 +241,13 @@ class Pool:
         self.target, self.limits, self.workers = target, limits, workers
         self.jobs_per_worker = jobs_per_worker
         self.closed = False
-        self._forget()
+        self._reset()
         _POOLS.add(self)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Reset to no processes, also in a fork, where they belong to the parent."""
         self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_QueuedJob | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[_Worker] = []
 
@@ -278,7 +278,7 @@ class Pool:
         with self._lock:
             return [worker.pid for worker in self._running if worker.pid]
 
-    def rest(self) -> None:
+    def drain(self) -> None:
         """End the workers after their jobs; later jobs start new ones."""
         with self._lock:
             for _ in self._threads:
@@ -304,7 +304,7 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _serve(self, jobs: queue.SimpleQueue[_Waiting | None]) -> None:
+    def _serve(self, jobs: queue.SimpleQueue[_QueuedJob | None]) -> None:
         """Run jobs in a worker, replaced when needed, until None arrives."""
         worker: _Worker | None = None
         while (waiting := jobs.get()) is not None:
@@ -312,12 +312,12 @@ class Pool:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                worker = self._ready(worker)
+                worker = self._get_worker(worker)
                 try:
                     answer = worker.run_job(job, seconds)
                 except WorkerDied:
                     # It may have been killed from outside, or filled by earlier jobs: retry once in a new one.
-                    worker = self._ready(worker)
+                    worker = self._get_worker(worker)
                     answer = worker.run_job(job, seconds)
                 if self.closed:
                     raise RuntimeError
@@ -327,7 +327,7 @@ class Pool:
                 future.set_result(answer)
         self._retire(worker)
 
-    def _ready(self, worker: _Worker | None) -> _Worker:
+    def _get_worker(self, worker: _Worker | None) -> _Worker:
         """Return the worker if it can take another job, else a new one."""
         if worker is not None and worker.alive and worker.jobs != self.jobs_per_worker:
             return worker
@@ -357,20 +357,20 @@ class Pool:
 
 # Shared pools, the most recent last; pools beyond the last 16 have no idle workers.
 _SHARED: OrderedDict[str, Pool] = OrderedDict()
-_MOST_SHARED, _SHARING = 16, threading.Lock()
+_MOST_SHARED, _SHARED_LOCK = 16, threading.Lock()
 
 
 def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
     """Return this process's pool for the target and limits, creating it at the first call."""
     key = json.dumps([asdict(target), asdict(limits), workers])
-    with _SHARING:
+    with _SHARED_LOCK:
         pool = _SHARED.pop(key, None)
         if pool is None or pool.closed:
             pool = Pool(target, limits, workers)
         _SHARED[key] = pool
         if len(_SHARED) > _MOST_SHARED:
             # Callers may still hold it.
-            _SHARED.popitem(last=False)[1].rest()
+            _SHARED.popitem(last=False)[1].drain()
     return pool
 
 
@@ -384,10 +384,10 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    global _SHARING
-    _SHARING = threading.Lock()
+    global _SHARED_LOCK
+    _SHARED_LOCK = threading.Lock()
     for pool in list(_POOLS):
-        pool._forget()
+        pool._reset()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -20,7 +20,7 @@ LARGEST_REWARD = 1e30
 NUMBER = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}"
 
 
-def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return the job handler of one function's worker.
 
     A job is None, for which the file is loaded, or ``{"count": rows, "columns": {name: values}}``. The answer is
@@ -38,7 +38,7 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     def answer(job: Any) -> Any:
         if job is None:
             return None
-        count, log = job["count"], _Log(job["count"])
+        count, log = job["count"], _RecordedValues(job["count"])
         available = {**job["columns"], "log_extra": log.log_extra, "log_metric": log.log_metric}
         arguments, missing = _arguments(call, available)
         if missing:
@@ -56,7 +56,7 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
             return {"wrong": f"returned {value_text(result)}; a list of numbers is needed"}
         if len(result) != count:
             return {"wrong": f"returned {len(result)} values for {count} completions"}
-        return {"values": [reward_number(value) for value in result], "logged": log.columns}
+        return {"values": [parse_reward(value) for value in result], "logged": log.columns}
 
     return answer
 
@@ -70,15 +70,15 @@ def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
         return dict(available), []
-    named = [item for item in parameters if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)]
-    names = {item.name for item in named}
-    if any(item.kind is item.VAR_KEYWORD for item in parameters):
+    named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    names = {p.name for p in named}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
         names |= available.keys() - {"completion_ids"}
-    missing = [item.name for item in named if item.default is item.empty and item.name not in available]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in available]
     return {name: value for name, value in available.items() if name in names}, missing
 
 
-class _Log:
+class _RecordedValues:
     """Values that a function records by TRL's `log_extra` and `log_metric`."""
 
     def __init__(self, count: int) -> None:
@@ -91,18 +91,18 @@ class _Log:
         if len(values) != self._count:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
         for value in values:
-            if not can_be_logged(value):
+            if not is_loggable(value):
                 raise ValueError(f"log_extra({column!r}) has {value_text(value)}; text, None or {NUMBER} is needed")
-        self._keep(column, values)
+        self._store(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
         """Record a number for the whole call."""
-        number = reward_number(value)
+        number = parse_reward(value)
         if not isinstance(number, float):
             raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {NUMBER} is needed")
-        self._keep(name, [number] * self._count)
+        self._store(name, [number] * self._count)
 
-    def _keep(self, name: str, values: list[Any]) -> None:
+    def _store(self, name: str, values: list[Any]) -> None:
         for text in (name, *values):
             try:
                 str(text).encode()
@@ -111,12 +111,12 @@ class _Log:
         self.columns[str(name)] = values
 
 
-def can_be_logged(value: Any) -> bool:
+def is_loggable(value: Any) -> bool:
     """Return whether a value is text, None or a number whose mean over a rollout is finite."""
     return abs(value) <= LARGEST_REWARD if isinstance(value, (int, float)) else isinstance(value, str | None)
 
 
-def reward_number(result: Any) -> Any:
+def parse_reward(result: Any) -> Any:
     """Return a reward as a float, None, or ``{"wrong": what it is}``."""
     if result is None:
         return None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
 
-def template_problem(template: str) -> str | None:
+def find_template_error(template: str) -> str | None:
     """Return the problem of a template (syntax, filters, tests), or None, without evaluating it."""
     from jinja2 import TemplateSyntaxError, nodes
 
@@ -28,7 +28,7 @@ def template_problem(template: str) -> str | None:
     return None
 
 
-def ready(template: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
+def make_handler(template: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
     """Return the worker's job handler: a row of columns to its text, or an error."""
     compiled: list[Any] = []
 

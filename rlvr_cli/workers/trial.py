@@ -27,12 +27,12 @@ def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> N
         UserError: the function raised it, or the files ended the process.
     """
     texts, named = json.dumps([file.as_json() for file in files]), ", ".join(shown(file.path) for file in files)
-    if problems := _problems(function, texts, json.dumps(values), named):
+    if problems := _run_trial(function, texts, json.dumps(values), named):
         raise UserError(problems)
 
 
 @lru_cache(maxsize=1024)
-def _problems(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
+def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
     seconds = user_code.LOADING
     limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
     pool = shared_pool(Target(f"{__name__}:ready", purpose="tries files"), limits)
@@ -46,7 +46,7 @@ def _problems(function: str, files: str, values: str, named: str) -> tuple[str, 
         return (f"{named}: {error} {event}.",)
 
 
-def ready(settings: Any) -> Callable[[Any], list[str]]:
+def make_handler(settings: Any) -> Callable[[Any], list[str]]:
     """Return the job handler of :func:`try_files`: the problems of the files."""
 
     def answer(job: Mapping[str, Any]) -> list[str]:

@@ -83,7 +83,7 @@ def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyP
     class OneByOne(MathTask):
         judge_many = Task.judge_many
 
-        def judging(self) -> None:
+        def start_judging(self) -> None:
             return None
 
         def judge(self, given: Problem, response: str, *, truncated: bool = False) -> Any:
@@ -105,7 +105,7 @@ def test_the_text_is_without_the_stop_token_that_ended_it(pooled: bool) -> None:
             return " ".join(map(str, ids))
 
     class OneByOne(MathTask):
-        def judging(self) -> None:
+        def start_judging(self) -> None:
             return None
 
         def judge_many(self, problems: Any, responses: Any, *_: Any) -> Any:

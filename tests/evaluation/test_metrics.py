@@ -226,7 +226,7 @@ def won_by_enumeration(answers: list[str | None], k: int) -> float:
 @pytest.mark.parametrize("order", [("7", "x=7", "7 cm"), ("x=7", "7 cm", "7"), ("7 cm", "7", "x=7")])
 def test_the_first_spelling_is_the_vote(order: tuple[str, ...]) -> None:
     task = choose_task("math")
-    assert task.same_answers([[*order, "8", *order], ["1 1/2", "11/2", "3/2"], []]) == [
+    assert task.group_answers([[*order, "8", *order], ["1 1/2", "11/2", "3/2"], []]) == [
         dict.fromkeys(order[1:], order[0]),
         {"3/2": "1 1/2"},
         {},

@@ -15,7 +15,7 @@ from rlvr_cli.evaluation.benchmarks import (
 )
 from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_jobs
 from rlvr_cli.tasks.sets import benchmarks, data_sets
-from rlvr_cli.tasks.suites import SUITES, Suite, setting_alone
+from rlvr_cli.tasks.suites import SUITES, Suite, default_setting
 
 EVERY_SETTING = [(suite.name, setting) for suite in SUITES.values() for setting in suite.settings]
 
@@ -84,7 +84,7 @@ def test_the_papers_numbers() -> None:
 
 def test_alone_the_number_of_problems_decides_the_samples() -> None:
     """32 up to 40 problems, 8 up to 1,000, 4 above."""
-    found = {name: setting_alone(name).samples for name in benchmarks()}
+    found = {name: default_setting(name).samples for name in benchmarks()}
     assert {name for name, samples in found.items() if samples == 32} == {"aime24", "aime25", "amc23"}
     assert {name for name, samples in found.items() if samples == 4} == {
         *("countdown", "hitab", "gsm8k", "college_math", "math")

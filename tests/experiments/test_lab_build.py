@@ -39,7 +39,7 @@ def test_a_phase_answers_at_once_in_the_share_that_it_names():
     traces = [tokenizer.decode(example.ids[example.prompt :]).split() for example in drawn]
     at_once = [trace for trace in traces if trace[0] == "</think>"]
     assert 150 < len(at_once) < 250
-    assert all(compact.format_ok(" ".join(trace)) and len(trace) == 5 for trace in at_once)
+    assert all(compact.has_valid_format(" ".join(trace)) and len(trace) == 5 for trace in at_once)
     assert len({trace[2] for trace in at_once}) == 4 + 8, "every guess for two and for three people"
 
 

@@ -41,4 +41,4 @@ def ready(settings):
     from reasoning_gym.factory import DATASETS
 
     DATASETS["evil"] = (Evil, Config)
-    return reasoning_gym.ready(settings)
+    return reasoning_gym.make_handler(settings)

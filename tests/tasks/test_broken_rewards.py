@@ -13,8 +13,8 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.tasks import rewards
-from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem, Verdict
+from rlvr_cli.tasks.user_rows import UserRows
 
 LIMITS = ("task.reward_timeout=1.5", "task.reward_memory=512")
 # What is wrong -> what is said before anything starts.
@@ -48,15 +48,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(code: str, *overrides: str) -> Own:
+def own(code: str, *overrides: str) -> UserRows:
     Path("bad.py").write_text(code)
     keys = ("task.data=rows.jsonl", "task.reward=bad.py:f", "task.columns={prompt: question}", *LIMITS, *overrides)
     task = load_config(task="own", overrides=keys, import_files=True).task
-    assert isinstance(task, Own)
+    assert isinstance(task, UserRows)
     return task
 
 
-def judged(task: Own, *responses: str) -> list[Verdict]:
+def judged(task: UserRows, *responses: str) -> list[Verdict]:
     asked = [
         Problem(f"p{row}", "1 + 1?", {"question": "1 + 1?", "answer": "2"}, "all") for row in range(len(responses))
     ]
@@ -66,7 +66,7 @@ def judged(task: Own, *responses: str) -> list[Verdict]:
 @pytest.mark.parametrize("code", AT_ONCE)
 def test_a_broken_reward_is_said_before_anything_starts(code: str) -> None:
     with pytest.raises(UserError, match=f"^task.reward: .*{AT_ONCE[code]}"):
-        own(code).check_before()
+        own(code).check_requirements()
 
 
 @pytest.mark.parametrize("code", FINE)

@@ -36,8 +36,8 @@ def puzzle_of(problem: Problem) -> CountdownPuzzle:
 )
 def test_a_trace_searches_round_by_round(nums: tuple[int, ...], target: int, response: str) -> None:
     puzzle = CountdownPuzzle(nums, target)
-    assert compact.prompt(puzzle) == f"{' '.join(map(str, nums))} = {target} ? <think>"
-    assert list(compact.solutions(puzzle)) == [response]
+    assert compact.write_prompt(puzzle) == f"{' '.join(map(str, nums))} = {target} ? <think>"
+    assert list(compact.write_solutions(puzzle)) == [response]
     assert TASK.judge(problem_from({"nums": list(nums), "target": target}, "x"), response).correct
 
 
@@ -46,10 +46,10 @@ def test_clean_traces_are_right_by_both_rules_and_have_known_words_alone() -> No
     problems = TASK.problems("train", 150, 0)
     for problem in problems:
         assert set(TASK.prompt(problem, None).split()) <= words
-        if compact.solving_round(puzzle_of(problem)) is None:
+        if compact.find_solving_round(puzzle_of(problem)) is None:
             without += 1
             continue
-        response = compact.trace(puzzle_of(problem), rng)
+        response = compact.write_trace(puzzle_of(problem), rng)
         assert set(response.split()) <= words
         for rule in ("paper", "strict"):
             assert TASK.replace(rule=rule).judge(problem, response).correct

@@ -52,7 +52,7 @@ def test_the_solver_agrees_with_brute_force_on_every_target(numbers: int, sets: 
         for target in range(-20, 121):
             found = list(puzzles.find_solutions(CountdownPuzzle(nums, target)))
             assert bool(found) == (target in reached), (nums, target)
-            assert all(puzzles.value_of(expression) == target for expression in found)
+            assert all(puzzles.evaluate(expression) == target for expression in found)
             solvable += bool(found)
     assert solvable > 40
 

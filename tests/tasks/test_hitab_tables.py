@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.hostile_texts import written_answer
 from rlvr_cli.tasks.hitab import HiTab
-from rlvr_cli.tasks.hitab_tables import Layout, body_rows, column_paths, infer_layout, rendered, table_markdown
+from rlvr_cli.tasks.hitab_tables import Layout, body_rows, column_paths, infer_layout, render_table, table_markdown
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"
@@ -64,11 +64,13 @@ def test_rows_without_data_head_the_rows_below_them():
 def test_a_stated_layout_wins_and_a_hint_raises_the_inferred_one():
     plain = [["year", "team"], ["1999", "2000"], ["1", "2"]]
     assert infer_layout(plain) == Layout(1, 1)
-    assert rendered({"texts": plain, "header_rows": 2}, "x").startswith("| year / 1999 | team / 2000 |")
-    assert rendered({"texts": plain, "header_hint": {"top_header_rows_at_least": 2}}, "x").startswith("| year / 1999 |")
-    assert rendered({"title": "a\nb", "texts": plain}, "x").startswith("Title: a b\n\n| year | team |")
-    assert rendered([["a", None], [1, 2.5]], "x") == "| a |  |\n| --- | --- |\n| 1 | 2.5 |"
-    assert rendered("| as it is |", "x") == "| as it is |"
+    assert render_table({"texts": plain, "header_rows": 2}, "x").startswith("| year / 1999 | team / 2000 |")
+    assert render_table({"texts": plain, "header_hint": {"top_header_rows_at_least": 2}}, "x").startswith(
+        "| year / 1999 |"
+    )
+    assert render_table({"title": "a\nb", "texts": plain}, "x").startswith("Title: a b\n\n| year | team |")
+    assert render_table([["a", None], [1, 2.5]], "x") == "| a |  |\n| --- | --- |\n| 1 | 2.5 |"
+    assert render_table("| as it is |", "x") == "| as it is |"
 
 
 def test_cells_cannot_break_out_of_their_column():
@@ -78,7 +80,7 @@ def test_cells_cannot_break_out_of_their_column():
 def test_every_public_table_keeps_its_cells():
     for table in public("tables.jsonl.gz"):
         texts = table["texts"]
-        text = rendered(table, table["id"])
+        text = render_table(table, table["id"])
         layout = infer_layout(texts)
         rows = body_rows(texts, layout)
         paths = column_paths(texts, layout)

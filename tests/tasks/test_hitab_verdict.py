@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.hostile_texts import written_answer
-from rlvr_cli.tasks.hitab import REASONS, Conventions, HiTab, judge_table_answer, read_value, same_multiset
+from rlvr_cli.tasks.hitab import REASONS, Conventions, HiTab, answers_match, judge_table_answer, read_value
 from rlvr_cli.tasks.hitab_tables import problem_from
 
 RULES = ("paper", "strict")
@@ -167,9 +167,9 @@ def test_gold_answers_as_responses():
 def test_matching_moves_earlier_pairs():
     values = [read_value(item, "strict") for item in ("0.5%", "50", "50%")]
     gold = [read_value(item, "strict") for item in (0.005, 0.5, 50)]
-    assert same_multiset(gold, values, Conventions(percent="either"))
+    assert answers_match(gold, values, Conventions(percent="either"))
     many = [read_value(index, "strict") for index in range(300)]
-    assert same_multiset(many, many[::-1], Conventions(tolerance=Fraction(1)))
+    assert answers_match(many, many[::-1], Conventions(tolerance=Fraction(1)))
 
 
 HOSTILE = [

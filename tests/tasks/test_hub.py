@@ -17,9 +17,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import countdown
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.data import PUBLIC
-from rlvr_cli.tasks.fetch import fetch, manifest
+from rlvr_cli.tasks.fetch import fetch, read_manifest
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.sets import set_to_fetch
+from rlvr_cli.tasks.sets import task_to_fetch
 from tests.tasks.rows import write
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -198,7 +198,7 @@ MADE: dict[str, Callable[[Path], Split]] = {
 
 
 def problems(name: str, split: Any, folder: str | None) -> dict[str, Problem]:
-    task = set_to_fetch(name).replace(data_dir=folder)
+    task = task_to_fetch(name).replace(data_dir=folder)
     return {problem.id: problem for problem in task.problems(split, 100_000, 0)}
 
 
@@ -212,11 +212,11 @@ def test_a_set_of_the_hub_has_each_of_its_problems_once_and_fetched_it_is_the_sa
     asked = MADE[name](hub)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fetched = fetch(set_to_fetch(name), Path(PUBLIC))
+        fetched = fetch(task_to_fetch(name), Path(PUBLIC))
         of_hub = {
             split: problems(name, split, None) for split in ("train", "dev", *(("test",) if "test" in asked else ()))
         }
-    assert fetched == manifest(name, Path(PUBLIC)) and fetched.revision == COMMIT
+    assert fetched == read_manifest(name, Path(PUBLIC)) and fetched.revision == COMMIT
     warned = {"dapo_math_17k": "1 questions whose", "simplerl": "2 rows with", "numina_math": "25 rows whose"}
     assert (name in warned) == bool(caught) == (len(fetched.left_out) == 1)
     assert name not in warned or warned[name] in str(caught[0].message)
@@ -258,39 +258,39 @@ def test_what_was_fetched_is_found_with_no_further_argument_and_says_where_it_is
     loaded = load([], overrides=["task=gsm8k"])
     assert loaded.config.task.data_dir == str(Path(PUBLIC).absolute())
     assert loaded.origin("task", "data_dir") == "folder data/public"
-    about = str(loaded.config.task.about_data())
+    about = str(loaded.config.task.describe_data())
     assert "120 problems of openai/gsm8k at 0123456789ab" in about and "ALTERED" not in about
     assert load_config(overrides=["task=gsm8k", "task.data_dir=null"]).task.data_dir is None
     assert load_config(overrides=["task=math", "task.data=math500"]).task.data_dir is None, "that one is not there"
     with (Path(PUBLIC) / "gsm8k" / "test.jsonl").open("a") as stream:
         stream.write("\n")
-    assert "ALTERED" in str(load_config(overrides=["task=gsm8k"]).task.about_data())
+    assert "ALTERED" in str(load_config(overrides=["task=gsm8k"]).task.describe_data())
 
 
 def test_a_second_fetch_leaves_it_and_what_was_changed_or_put_there_is_not_replaced(
     hub: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_gsm8k(hub)
-    first = fetch(set_to_fetch("gsm8k"), Path(PUBLIC))
-    assert fetch(set_to_fetch("gsm8k"), Path(PUBLIC)) == first
+    first = fetch(task_to_fetch("gsm8k"), Path(PUBLIC))
+    assert fetch(task_to_fetch("gsm8k"), Path(PUBLIC)) == first
     assert "is there, 120 problems" in capsys.readouterr().out
-    assert fetch(set_to_fetch("gsm8k"), Path(PUBLIC), revision="v2").revision == "v2"
+    assert fetch(task_to_fetch("gsm8k"), Path(PUBLIC), revision="v2").revision == "v2"
     (Path(PUBLIC) / "gsm8k" / "train.jsonl").unlink()
-    assert fetch(set_to_fetch("gsm8k"), Path(PUBLIC)).revision == COMMIT, "a missing file is fetched again"
+    assert fetch(task_to_fetch("gsm8k"), Path(PUBLIC)).revision == COMMIT, "a missing file is fetched again"
     (Path(PUBLIC) / "gsm8k" / "test.jsonl").write_text("mine")
     assert rlvr(["tasks", "fetch", "gsm8k"]) == 2
     assert "gsm8k/test.jsonl: was changed" in capsys.readouterr().err
     assert rlvr(["tasks", "fetch", "gsm8k", "--overwrite"]) == 0
     write(Path("own") / "math" / "test.jsonl", ["mine"])
     with pytest.raises(UserError, match=r"math/test\.jsonl: is where the data set belongs, but was not fetched"):
-        fetch(set_to_fetch("math"), Path("own"))
+        fetch(task_to_fetch("math"), Path("own"))
 
 
 def test_a_fetch_that_fails_leaves_nothing(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"cannot load main, train .*or give a local file"):
-        fetch(set_to_fetch("gsm8k"), Path(PUBLIC))
+        fetch(task_to_fetch("gsm8k"), Path(PUBLIC))
     with pytest.raises(UserError, match=r"cannot load orz_math_57k_collection\.json \(FileNotFoundError"):
-        fetch(set_to_fetch("orz_57k"), Path(PUBLIC))
+        fetch(task_to_fetch("orz_57k"), Path(PUBLIC))
     of_gsm8k(hub)
 
     def stopped(path: Path, *_: Any) -> Any:
@@ -298,5 +298,5 @@ def test_a_fetch_that_fails_leaves_nothing(hub: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("os.fsync", stopped)
     with pytest.raises(UserError, match="No space left on device"):
-        fetch(set_to_fetch("gsm8k"), Path(PUBLIC))
+        fetch(task_to_fetch("gsm8k"), Path(PUBLIC))
     assert not [path for path in Path(PUBLIC).rglob("*") if path.is_file()]

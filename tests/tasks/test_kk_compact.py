@@ -17,10 +17,10 @@ def drawn(count, **settings):
 def test_clean_traces_are_right_and_use_known_words_only(settings):
     known = set(compact.vocabulary())
     for puzzle in drawn(120, **settings):
-        response = compact.trace(puzzle, random.Random(2))
-        assert compact.format_ok(response)
+        response = compact.write_trace(puzzle, random.Random(2))
+        assert compact.has_valid_format(response)
         assert compact.parse_answer(response) == puzzle.solution
-        assert set(response.split()) | set(compact.prompt(puzzle).split()) <= known
+        assert set(response.split()) | set(compact.write_prompt(puzzle).split()) <= known
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_clean_traces_are_right_and_use_known_words_only(settings):
 )
 def test_answers_and_form_are_read_apart(response, answer, ok):
     assert compact.parse_answer(response) == answer
-    assert compact.format_ok(response) is ok
+    assert compact.has_valid_format(response) is ok

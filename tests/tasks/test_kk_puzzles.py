@@ -66,7 +66,7 @@ def test_structure_key_is_the_same_exactly_under_renaming(people):
 
     def smallest(statements):
         return min(
-            puzzles._relabelled(shuffled(statements, order), range(people))
+            puzzles._relabel(shuffled(statements, order), range(people))
             for order in itertools.permutations(range(people))
         )
 

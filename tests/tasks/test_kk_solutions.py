@@ -38,7 +38,7 @@ def test_what_is_said_under_true_suppositions_is_true(people: int) -> None:
             f"{name} is a {'knight' if role else 'knave'}"
             for name, role in zip(puzzle.names, puzzle.solution, strict=True)
         }
-        for response in reasoning.solutions(puzzle, random.Random(seed)):
+        for response in reasoning.write_solutions(puzzle, random.Random(seed)):
             supposed: list[str] = []
             for sentence in response.split(" </think>")[0].strip().rstrip(".").split(". "):
                 if sentence.startswith("Suppose "):

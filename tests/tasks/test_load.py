@@ -14,15 +14,15 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.data import SkippedRow
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hitab_tables import problem_from as hitab_problem
-from rlvr_cli.tasks.hub import looks_like_hub_id, split_hub_id
+from rlvr_cli.tasks.hub import looks_like_hub_id, parse_hub_id
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.math_rows import problem_from
-from rlvr_cli.tasks.sets import has_split_mark
+from rlvr_cli.tasks.sets import has_fixed_split
 from tests.tasks.rows import write
 
 # Ann says that Bob is a knave; Bob says that both are knaves: Ann is a knight and Bob a knave.
@@ -80,9 +80,9 @@ def test_a_file_without_a_split_in_its_name_is_divided_and_another_serves_its_ow
     parts = {split: ids(kind, path, split) for split in ("train", "dev", "test", "all")}
     assert parts["train"] | parts["dev"] | parts["test"] == parts["all"] and len(parts["all"]) == 400
     assert sum(map(len, parts.values())) == 800 and all(20 < len(parts[split]) < 90 for split in ("dev", "test"))
-    assert not has_split_mark(str(path)) and has_split_mark(str(tmp_path))
+    assert not has_fixed_split(str(path)) and has_fixed_split(str(tmp_path))
     path = write(tmp_path / "x.test.jsonl", rows(kind, 30))
-    assert has_split_mark(str(path)) and len(ids(kind, path, "test")) == len(ids(kind, path, "all")) == 30
+    assert has_fixed_split(str(path)) and len(ids(kind, path, "test")) == len(ids(kind, path, "all")) == 30
     assert "holds test problems, and train ones were requested" in wrong(kind, path, "train")[0]
 
 
@@ -248,11 +248,11 @@ def test_rows_of_the_public_layouts() -> None:
     assert problem_from(fields, "here").question == "What is 1 + 1?"
     levels = [problem_from({"question": "?", "answer": "2", "level": level}, "here") for level in ("Level 5", 5)]
     assert levels[0].subgroup == levels[1].subgroup
-    with pytest.raises(LeftOut, match="here: a row whose solution has no boxed answer cannot be judged"):
+    with pytest.raises(SkippedRow, match="here: a row whose solution has no boxed answer cannot be judged"):
         problem_from({"question": "?", "solution": "Clear."}, "here")
     with pytest.raises(UserError, match="here: no field answer") as raised:
         problem_from({"question": "?"}, "here")
-    assert not isinstance(raised.value, LeftOut)
+    assert not isinstance(raised.value, SkippedRow)
     bare = Countdown().problem_from({"nums": [100, 2, 3], "target": 105}, "test.jsonl:1")
     assert (bare.id, bare.subgroup, bare.structure) == ("test.jsonl:1", "3 numbers", "2 3 100 = 105")
     lists = [["lying", 1], ["and", ["lying", 0], ["lying", 1]]]
@@ -319,9 +319,9 @@ def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytes
 def test_a_hub_id_has_a_configuration_and_a_revision_and_offline_is_one_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert split_hub_id("owner/name") == ("owner/name", None, None)
-    assert split_hub_id("owner/name:main@v1.0") == ("owner/name", "main", "v1.0")
-    assert split_hub_id("o/n@refs/convert/parquet") == ("o/n", None, "refs/convert/parquet")
+    assert parse_hub_id("owner/name") == ("owner/name", None, None)
+    assert parse_hub_id("owner/name:main@v1.0") == ("owner/name", "main", "v1.0")
+    assert parse_hub_id("o/n@refs/convert/parquet") == ("o/n", None, "refs/convert/parquet")
     assert not looks_like_hub_id("owner/name.csv") and not looks_like_hub_id("a/b/c")
     assert run(["tasks", "show", "math", "task.data=owner/name"]) == 2
     assert "HF_HUB_OFFLINE is set, so only cached data sets can be loaded" in " ".join(capsys.readouterr().err.split())

@@ -17,8 +17,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.store import runs, steps
 from rlvr_cli.tasks import prompts
-from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.tasks.user_rows import UserRows
 from tests.commands import run_here
 from tests.tasks.tokenizers import Chat
 
@@ -54,12 +54,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(*overrides: str) -> Own:
+def own(*overrides: str) -> UserRows:
     given = {text.split("=")[0] for text in overrides}
     defaults = ("task.data=rows.jsonl", "task.reward=rewards.py:exact", "task.columns={prompt: question}")
     asked = [*(text for text in defaults if text.split("=")[0] not in given), *overrides]
     task = load_config(task="own", overrides=asked, import_files=True).task
-    assert isinstance(task, Own)
+    assert isinstance(task, UserRows)
     return task
 
 
@@ -108,14 +108,14 @@ def test_correct_is_the_word_of_one_function(folder: Path, capsys: pytest.Captur
     found = task.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
     assert [verdict.reward for verdict in found] == [1.0, 0.0, 0.0, -1.0]
     assert [verdict.correct for verdict in found] == [True, True, False, False]
-    assert "correct = exact is 1, or above 0.5 where it is graded (task.correct, " in task.about_data()
+    assert "correct = exact is 1, or above 0.5 where it is graded (task.correct, " in task.describe_data()
     # What it is multiplied by takes nothing from it either.
     light = own(both, "task.reward_weights=[0.1, 1]", "task.reward_timeout=600")
     assert light.judge_many(asked[:1], ["2"], [False], [[1] * 8])[0].correct
     named = own(both, "task.correct=overlong", "task.correct_above=-0.5", "task.reward_timeout=600")
     found = named.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
     assert [verdict.correct for verdict in found] == [True, False, True, False]
-    assert "correct = overlong above -0.5 (task.correct, task.correct_above)" in named.about_data()
+    assert "correct = overlong above -0.5 (task.correct, task.correct_above)" in named.describe_data()
 
 
 def test_a_chat_prompt_is_judged_as_messages(folder: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_template_that_takes_too_much_is_ended_and_not_tried_on_every_row(
     template: str, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlvr_cli.tasks.prompts.MOST_SECONDS", 1.0 if "1 s" in reason else 60.0)
-    prompts.template_writer.cache_clear()
+    prompts.template_renderer.cache_clear()
     task = own("task.columns={}", "task.prompt_template=" + json.dumps(template))
     with pytest.raises(UserError, match=re.escape(reason)) as caught:
         task.problems("train", 4, 0)

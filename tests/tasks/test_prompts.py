@@ -14,7 +14,7 @@ from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.kk import KnightsAndKnaves, logic_rl_prompt
 from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.prompts import TemplateFailure, apply_chat_template
 from tests.tasks.tokenizers import Base, Chat
 
 TURNS = [{"role": "user", "content": "a knight"}]
@@ -80,16 +80,16 @@ def test_a_template_without_a_system_turn_gets_the_instructions_in_the_users(tas
 def test_a_template_is_rendered_as_transformers_does_and_its_failure_is_told_from_its_size() -> None:
     tokenizer = templated("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ '**' }}")
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
-    assert by_chat_template(tokenizer, TURNS) == expected == "<user>a knight**"
+    assert apply_chat_template(tokenizer, TURNS) == expected == "<user>a knight**"
     for template, reason in (
         ("{% for i in range(1000000000) %}x{% endfor %}", "too large to run"),
         ("{{ 'x' * 2000000 }}", "2,000,000 characters"),
     ):
         with pytest.raises(UserError, match=reason):
-            by_chat_template(templated(template), TURNS)
+            apply_chat_template(templated(template), TURNS)
     for template in ("{{ raise_exception('no system turn') }}", "{{ 1 / 0 }}", "{{ messages[7].x.y }}", "{% if %}"):
         with pytest.raises(TemplateFailure):
-            by_chat_template(templated(template), TURNS)
+            apply_chat_template(templated(template), TURNS)
         with pytest.raises(UserError, match="its chat template cannot write a user turn"):
             logic_rl_prompt("Who?", templated(template))
 

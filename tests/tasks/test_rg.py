@@ -130,7 +130,10 @@ def test_what_a_model_wrote_is_not_evaluated(tmp_path: Path) -> None:
 
 
 def test_a_name_with_weights_stands_for_keys() -> None:
-    assert task.keys_of("rg:chain_sum, countdown=2") == {"name": "rg", "datasets": {"chain_sum": 1.0, "countdown": 2.0}}
+    assert task.parse_keys("rg:chain_sum, countdown=2") == {
+        "name": "rg",
+        "datasets": {"chain_sum": 1.0, "countdown": 2.0},
+    }
     config = load_config(task="rg:countdown", overrides=["task.reward=zero_one"])
     assert isinstance(config.task, ReasoningGym) and config.task.datasets == {"countdown": 1.0}
     assert load_config(overrides=["task=rg:countdown"]).task == load_config(task="rg:countdown").task
@@ -185,7 +188,7 @@ def test_every_data_set_of_the_package(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_another_hash_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "installed", lambda: "0.1.25")
+    monkeypatch.setattr(task, "installed_version", lambda: "0.1.25")
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     with pytest.raises(UserError, match="PYTHONHASHSEED=7 is set"):
         made("chain_sum").problems("train", 1, 0)

@@ -47,7 +47,7 @@ def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a
 
 
 def location(name, split, folder):
-    return task_data.data_location(task_kinds()[data_sets()[name].task].sets, name, split, folder)
+    return task_data.locate_data(task_kinds()[data_sets()[name].task].sets, name, split, folder)
 
 
 def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):

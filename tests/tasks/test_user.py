@@ -15,7 +15,7 @@ from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.user_code import keep_copies
-from rlvr_cli.tasks import user
+from rlvr_cli.tasks import user_task
 from rlvr_cli.tasks.rewards import LIMIT_KEYS
 from tests.commands import run_here
 
@@ -26,7 +26,7 @@ FILE, BRIEF = (PAGE.split("```python\n")[number].split("```")[0] for number in (
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user, "_PROBLEMS", 5)
+    monkeypatch.setattr(user_task, "_GENERATION_DEADLINES", 5)
 
 
 def task_of(folder: Path, text: str = FILE, *keys: str) -> Any:
@@ -275,7 +275,7 @@ def test_problems_that_differ_for_the_same_arguments_are_refused(tmp_path: Path)
         with pytest.raises(
             UserError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"
         ):
-            task.check_before()
+            task.check_requirements()
         with pytest.raises(
             RunError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"
         ):
@@ -283,14 +283,14 @@ def test_problems_that_differ_for_the_same_arguments_are_refused(tmp_path: Path)
     # The order of a set is another in every process.
     draw = "return ({'question': word, 'answer': 1} for word in {f'{split} {seed} {n}' for n in range(count)})"
     for text in (FEW, replaced("problems", f"{PROBLEMS}:\n    {draw}")):
-        task_of(tmp_path, text).check_before()
+        task_of(tmp_path, text).check_requirements()
 
 
 def test_rows_of_a_file_are_judged_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?"}\n{"question": "1 + 2?"}\n')
     task = task_of(tmp_path, replaced("judge", 'def judge(self, problem, response):\n    return problem["answer"]'))
     with pytest.raises(UserError, match=r"my_task\.py:\d+: judge raised KeyError: 'answer'"):
-        task.model_copy(update={"data": str(tmp_path / "rows.jsonl")}).check_before()
+        task.model_copy(update={"data": str(tmp_path / "rows.jsonl")}).check_requirements()
 
 
 def test_some_verdicts_may_fail_and_the_others_stay(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

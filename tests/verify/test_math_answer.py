@@ -10,16 +10,16 @@ from rlvr_cli.verify.math_answer import (
     TOO_LONG_GOLD,
     UNPARSED_ANSWER,
     UNPARSED_GOLD,
-    check,
-    check_paper,
     clean,
+    compare_plain,
+    compare_plain_paper,
 )
 
 
 def test_short_whole_numbers_need_no_math_verify() -> None:
-    assert check_paper("5", "5") == EQUAL and check_paper("5", "-5") == DIFFERENT
-    assert check_paper("5", "5.0") is None and check_paper("007", "7") is None
-    assert check_paper("4", "4" * (MAX_LENGTH + 1)) == TOO_LONG_ANSWER
+    assert compare_plain_paper("5", "5") == EQUAL and compare_plain_paper("5", "-5") == DIFFERENT
+    assert compare_plain_paper("5", "5.0") is None and compare_plain_paper("007", "7") is None
+    assert compare_plain_paper("4", "4" * (MAX_LENGTH + 1)) == TOO_LONG_ANSWER
 
 
 def test_clean() -> None:
@@ -46,4 +46,4 @@ def test_pairs_without_algebra() -> None:
         *(("4", "9**9**9", None), ("4", "", UNPARSED_ANSWER), ("", "4", UNPARSED_GOLD)),
         *(("4", "4" * (MAX_LENGTH + 1), TOO_LONG_ANSWER), ("4" * (MAX_LENGTH + 1), "4", TOO_LONG_GOLD)),
     ]:
-        assert check(gold, answer) == outcome, (gold, answer, outcome)
+        assert compare_plain(gold, answer) == outcome, (gold, answer, outcome)

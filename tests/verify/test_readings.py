@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rlvr_cli.verify import algebra
-from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_GOLD, Outcome, check, clean
-from rlvr_cli.verify.rewrites import without_unit
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_GOLD, Outcome, clean, compare_plain
+from rlvr_cli.verify.rewrites import strip_unit
 from rlvr_cli.verify.values import read_expression
 
 # The gold answer, and answers with " ~ " between them.
@@ -181,7 +181,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("word", ["square ", "per ", "ft ", "/ m "])
 def test_a_long_run_of_units_takes_no_time(word: str) -> None:
-    assert without_unit(f"5 {word * 400}!").endswith("!")
+    assert strip_unit(f"5 {word * 400}!").endswith("!")
 
 
 @pytest.mark.parametrize("depth", [10, 990])
@@ -194,7 +194,7 @@ def pairs(table: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def judged(gold: str, answer: str) -> Outcome:
-    return check(gold, answer) or algebra.judge_strict(gold, answer)
+    return compare_plain(gold, answer) or algebra.judge_strict(gold, answer)
 
 
 def test_an_answer_that_says_something_else_is_not_paid() -> None:

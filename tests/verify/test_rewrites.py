@@ -6,14 +6,14 @@ import pytest
 from trl.rewards import accuracy_reward
 
 from rlvr_cli.verify import algebra, rewrites
-from rlvr_cli.verify.math_answer import Outcome, check
+from rlvr_cli.verify.math_answer import Outcome, compare_plain
 
 
 def judged(gold: str, answer: str) -> Outcome:
-    return check(gold, answer) or algebra.judge_strict(gold, answer)
+    return compare_plain(gold, answer) or algebra.judge_strict(gold, answer)
 
 
-@pytest.mark.parametrize("change", [*rewrites.REWRITES, *rewrites.FOR_PARSER], ids=lambda change: change.example)
+@pytest.mark.parametrize("change", [*rewrites.REWRITES, *rewrites.PARSER_REWRITES], ids=lambda change: change.example)
 def test_a_rewrite_makes_of_its_example_what_it_promises(change: rewrites.Rewrite) -> None:
     assert change.apply(change.example) == change.result
 
@@ -38,12 +38,12 @@ def test_rewrites_together(text: str, rewritten: str) -> None:
 @pytest.mark.parametrize("text", ["3 4", "{2}{5}", r"2\frac{5}{3}", "x{2}{5}"])
 def test_numbers_side_by_side_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="side by side"):
-        rewrites.for_parser(text)
+        rewrites.rewrite_for_parser(text)
 
 
 @pytest.mark.parametrize("text", [r"\frac{2}{5}", r"\log_2 5", "40, 200", r"\binom{10}{3}", "x^2 3", r"2\sqrt{3}"])
 def test_what_only_looks_like_two_numbers(text: str) -> None:
-    assert rewrites.for_parser(text) == text
+    assert rewrites.rewrite_for_parser(text) == text
 
 
 RIGHT = [

@@ -10,7 +10,7 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.served.kinds import KEEP_SPECIAL, TAKE_IDS, Prompt
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.prompts import by_chat_template, check_template_options
+from rlvr_cli.tasks.prompts import apply_chat_template, check_template_options
 
 # Judges look for these tags.
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")
@@ -89,7 +89,7 @@ class _Recorder:
         self, messages: Sequence[Mapping[str, str]], *, tokenize: bool, add_generation_prompt: bool, **options: Any
     ) -> str:
         if getattr(self.tokenizer, "chat_template", None):
-            self.text = by_chat_template(self.tokenizer, messages, options)
+            self.text = apply_chat_template(self.tokenizer, messages, options)
         self.messages = tuple(dict(message) for message in messages)
         return self.text
 

@@ -9,7 +9,7 @@
         def prompt(self, problem): ...                  # text, or messages
         def judge(self, problem, response): ...         # a number, or a dict
 
-:class:`UserTask` wraps it: worker processes with a deadline and a memory limit generate its problems and judge its
+:class:`SandboxedTask` wraps it: worker processes with a deadline and a memory limit generate its problems and judge its
 responses. The class belongs to one load of a configuration and is not registered.
 """
 
@@ -48,38 +48,37 @@ from rlvr_cli.core.user_code import (
     value_text,
     without_folder,
 )
-from rlvr_cli.tasks import base
-from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, vote
-from rlvr_cli.tasks.files import text_problem
-from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, generated_set
-from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos, unfit_conversation
+from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, extract_vote
+from rlvr_cli.tasks.files import find_text_error
+from rlvr_cli.tasks.problem import JudgeSession, Problem, Split, Verdict, generated_set
+from rlvr_cli.tasks.prompts import conversation_error, conversation_prompt, has_template, is_conversation, leading_bos
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
     Failures,
     MemoryMiB,
     RewardFailure,
     Timeout,
-    failure_of,
-    row_text,
+    describe_row,
+    job_failure,
     worker_limits,
 )
 from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
-from rlvr_cli.workers.reward import NUMBER, can_be_logged, reward_number
+from rlvr_cli.workers.reward import NUMBER, is_loggable, parse_reward
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 # Deadline of the generation of all problems, in deadlines of a verdict.
-_PROBLEMS = 10
+_GENERATION_DEADLINES = 10
 # For a function that repeats its problems: how often to double the requested number, and the multiple of it to read.
 _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
-_MUCH = 0.25
+_MAX_OVERLAP = 0.25
 _SOLUTIONS = 1000
 # Problems of a split that are generated twice, to check that they are reproducible.
-_SAMPLE = 16
+_REPEATS = 16
 # The response judged in the trial.
 _TRIAL = "I do not know."
 # The arguments of the methods.
-CALLED: Mapping[str, tuple[str, ...]] = {
+METHODS: Mapping[str, tuple[str, ...]] = {
     "problems": ("split", "count", "seed"),
     "prompt": ("problem",),
     "judge": ("problem", "response"),
@@ -91,7 +90,7 @@ Row = dict[str, Any]
 Judgement = float | None | Mapping[str, Any]
 
 
-class Task(Section):
+class UserTask(Section):
     """Base of a user's task. Its fields, which need defaults, are keys of the section ``task``.
 
     Attributes:
@@ -125,14 +124,14 @@ class Task(Section):
         return None
 
 
-class UserTask(base.Task):
+class SandboxedTask(Task):
     """A task that wraps the user's class ``kind``."""
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
-    runs_own_code: ClassVar = True
-    not_deciding: ClassVar = LIMIT_KEYS
+    runs_user_code: ClassVar = True
+    neutral_keys: ClassVar = LIMIT_KEYS
     pooled: ClassVar = True
-    kind: ClassVar[type[Task]]
+    kind: ClassVar[type[UserTask]]
     user_file: ClassVar[UserFile]
 
     held_out: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
@@ -154,11 +153,11 @@ class UserTask(base.Task):
         low, high = self.kind.reward_range
         return float(low), float(high)
 
-    def with_workers(self, workers: int) -> UserTask:
+    def with_workers(self, workers: int) -> SandboxedTask:
         return self.model_copy(update={"reward_workers": workers})
 
     @cached_property
-    def task(self) -> Task:
+    def task(self) -> UserTask:
         """The user's object with the values of its keys."""
         return self.kind(**{key: copy.deepcopy(getattr(self, key)) for key in self.kind.model_fields})
 
@@ -181,7 +180,7 @@ class UserTask(base.Task):
         """The failures of the judge reported so far."""
         return Failures()
 
-    def check_before(self) -> None:
+    def check_requirements(self) -> None:
         """Generate two problems, or read them if they are local, and judge a response to each. Raises UserError."""
         if self.is_generated:
             self._run_job({"try": 2}, "its trial", UserError)
@@ -197,11 +196,11 @@ class UserTask(base.Task):
         ]
 
     def _run_job(self, job: Any, called: str, kind: type[UserError | RunError], about: str = "") -> Any:
-        seconds = _PROBLEMS * self.reward_timeout
+        seconds = _GENERATION_DEADLINES * self.reward_timeout
         try:
             return self.pool.submit(job, seconds).result()
         except JobError as error:
-            failure = failure_of(error, f"{shown(self.user_file.path)}: {called}", self.limits, seconds)
+            failure = job_failure(error, f"{shown(self.user_file.path)}: {called}", self.limits, seconds)
             raise kind(failure.message + about) from None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -214,27 +213,27 @@ class UserTask(base.Task):
         if isinstance(content, str) and not has_template(tokenizer):
             return leading_bos(tokenizer) + content
         messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        instead = "have prompt return text, and use a model without one"
-        return conversation_prompt(tokenizer, messages, instead=instead, options=self.chat_template_kwargs)
+        alternative = "have prompt return text, and use a model without one"
+        return conversation_prompt(tokenizer, messages, alternative=alternative, options=self.chat_template_kwargs)
 
     def problem_wording(self, problem: Problem) -> str:
         """Return the whole prompt: a question may refer to other columns of the row."""
-        return _text(self.user_prompt(problem))
+        return _prompt_text(self.user_prompt(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
-        if self.kind.solution is Task.solution:
+        if self.kind.solution is UserTask.solution:
             return None
         with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
-            solutions = self.task.solution(_row(problem))
+            solutions = self.task.solution(_problem_row(problem))
             several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
             texts = list(islice(several, _SOLUTIONS))
         if not all(isinstance(text, str) for text in texts):
             raise self._invalid_result("solution", solutions, "text, several, or None")
         return iter(texts) if texts else None
 
-    def judging(self) -> Judging:
+    def start_judging(self) -> JudgeSession:
         """Start judging responses as separate jobs."""
-        return _Judging(self)
+        return _JudgeSession(self)
 
     # In a worker, or here
 
@@ -244,12 +243,12 @@ class UserTask(base.Task):
             return self._user_prompt(problem)
 
     def _user_prompt(self, problem: Problem) -> str | list[dict[str, str]]:
-        prompt: Any = self.task.prompt(_row(problem))
+        prompt: Any = self.task.prompt(_problem_row(problem))
         is_text = isinstance(prompt, str) and prompt.strip()
-        if not is_text and (not are_messages(prompt) or unfit_conversation(prompt) is not None):
+        if not is_text and (not is_conversation(prompt) or conversation_error(prompt) is not None):
             raise self._invalid_result("prompt", prompt, "text, or messages of which the last is the user's")
-        if (unwritable := text_problem(prompt)) is not None:
-            raise RunError(f"{self._line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
+        if (unwritable := find_text_error(prompt)) is not None:
+            raise RunError(f"{self._method_line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
         return cast("str | list[dict[str, str]]", prompt)
 
     def read(self, row: Any, where: str) -> Problem:
@@ -265,12 +264,12 @@ class UserTask(base.Task):
             if not same:
                 wanted = "text, numbers, lists and dicts with names of text"
                 raise self._invalid_result("problems", {name: value}, f"JSON values: {wanted} ({where})")
-        if (unwritable := text_problem(row)) is not None:
-            raise RunError(f"{self._line('problems')}: problems: problem of {where}: {unwritable}")
+        if (unwritable := find_text_error(row)) is not None:
+            raise RunError(f"{self._method_line('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
         subgroup, question = data.get("subgroup"), data.get("question")
         problem = Problem(identity, "", data, subgroup if isinstance(subgroup, str) else "all")
-        question = question if isinstance(question, str) else _text(self._user_prompt(problem))
+        question = question if isinstance(question, str) else _prompt_text(self._user_prompt(problem))
         return Problem(identity, question, data, problem.subgroup)
 
     def generate_problems(self, split: Split, count: int, seed: int) -> list[Problem]:
@@ -283,25 +282,25 @@ class UserTask(base.Task):
             wanted = count
         elif count > wanted:
             raise RunError(
-                f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
-                f"Set task.held_out={count}, or ask for fewer"
+                f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} were requested. "
+                f"Set task.held_out={count}, or request fewer"
             )
-        others = (lambda prompt: _split_of(prompt) != split) if excluded is None else excluded[split].__contains__
-        problems, read, left_out = self._distinct(split, wanted, seed, others)
+        others = (lambda prompt: _hash_split(prompt) != split) if excluded is None else excluded[split].__contains__
+        problems, read, left_out = self._collect(split, wanted, seed, others)
         rule = " by a hash of their prompts, as train has many of them too" if excluded is None else ""
         twice = read - left_out - len(problems)
         dropped = f"{left_out:,} belong to other splits{rule}, {twice:,} came twice"
         if len(problems) < count:
             key = "task.train_size" if split == "train" else "validation.problems, eval.problems"
             raise RunError(
-                f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {count:,} "
-                f"are asked for ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"
+                f"{self._method_line('problems')}: problems returned {len(problems):,} different {split} problems, and "
+                f"{count:,} were requested ({read:,} read; {dropped}). Generate more, or request fewer ({key})"
             )
         if left_out or twice:
-            tell(f"{self._line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
+            tell(f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
         return list(problems.values())[:count]
 
-    def _distinct(
+    def _collect(
         self, split: Split, count: int, seed: int, others: Callable[[str], bool]
     ) -> tuple[dict[str, Problem], int, int]:
         """Return up to ``count`` problems by prompt, the number read, and the number of prompts in ``others``."""
@@ -331,34 +330,35 @@ class UserTask(base.Task):
         splits: tuple[Split, ...] = ("test", "dev", "train")
         prompts: dict[str, set[str]] = {}
         for split in splits:
-            self._sample(split)
+            self._check_reproducible(split)
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
             prompts[split] = {json.dumps(self._user_prompt(self.read(row, f"a {split} problem"))) for row in rows}
-        if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MUCH * len(prompts["train"]):
+        if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MAX_OVERLAP * len(prompts["train"]):
             return None
         # With duplicates a split has more rows than were read.
-        test = prompts["test"] | self._distinct("test", self.held_out, HELD_OUT_SEED, set().__contains__)[0].keys()
-        dev = prompts["dev"] | self._distinct("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
+        test = prompts["test"] | self._collect("test", self.held_out, HELD_OUT_SEED, set().__contains__)[0].keys()
+        dev = prompts["dev"] | self._collect("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
         return {"test": set(), "dev": test, "train": test | dev}
 
-    def _sample(self, split: Split) -> list[Problem]:
+    def _check_reproducible(self, split: Split) -> list[Problem]:
         """Return a few problems. Raises RunError if a second call differs: every process generates them itself."""
         problems, again = (
-            [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _SAMPLE, 0), _SAMPLE)]
+            [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _REPEATS, 0), _REPEATS)]
             for _ in range(2)
         )
-        if list(map(_row, problems)) != list(map(_row, again)):
+        if list(map(_problem_row, problems)) != list(map(_problem_row, again)):
             raise RunError(
-                f"{self._line('problems')}: problems gives other {split} problems for the same arguments. Draw them by "
-                'random.Random(f"{split} {seed}"), and change nothing that the next call reads'
+                f"{self._method_line('problems')}: problems returns other {split} problems for the same arguments. Draw "
+                'them by random.Random(f"{split} {seed}"), and change nothing that the next call reads'
             )
         return problems
 
     def dry_run(self, count: int) -> None:
         """Generate problems of each split, write ``count`` prompts and judge a response to each. Raises RunError."""
-        _, _, problems = self._sample("test"), self._sample("dev"), self._sample("train")
+        splits: tuple[Split, ...] = ("test", "dev", "train")
+        *_, problems = map(self._check_reproducible, splits)
         if not problems:
-            raise RunError(f"{self._line('problems')}: problems returned no train problem")
+            raise RunError(f"{self._method_line('problems')}: problems returned no train problem")
         for problem in problems[:count]:
             self.user_prompt(problem)
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
@@ -372,9 +372,9 @@ class UserTask(base.Task):
 
     def judge_response(self, problem: Problem, response: str) -> Verdict:
         """Return the verdict of the user's `judge`. Raises RunError for an invalid one."""
-        judgement = awaited(self.task.judge(_row(problem), response))
+        judgement = awaited(self.task.judge(_problem_row(problem), response))
         fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
-        components, answer = fields.get("parts", {}), fields.get("answer", vote(response))
+        components, answer = fields.get("parts", {}), fields.get("answer", extract_vote(response))
         logged = {str(key): value for key, value in fields.items() if key not in _JUDGEMENT}
         answer = str(answer) if isinstance(answer, Real) else answer
         if not isinstance(components, dict):
@@ -382,10 +382,10 @@ class UserTask(base.Task):
         if "reward" not in fields and "parts" not in fields:
             raise self._invalid_result("judge", judgement, "a dict with reward, or with parts that add up to it")
         for name, value in {**logged, "answer": answer}.items():
-            if not can_be_logged(value):
+            if not is_loggable(value):
                 raise self._invalid_result("judge", {name: value}, f"text, None or {NUMBER} for {name}")
-        if (unwritable := text_problem([answer, logged, *map(str, components)])) is not None:
-            raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
+        if (unwritable := find_text_error([answer, logged, *map(str, components)])) is not None:
+            raise RunError(f"{self._method_line('judge')}: judge gave text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
         components = {str(name): self._number(value) for name, value in components.items()}
@@ -399,22 +399,22 @@ class UserTask(base.Task):
         return Verdict(reward, components or {"reward": reward}, correct, answer, reason, logged=logged)
 
     def _number(self, value: Any) -> float:
-        number = reward_number(value)
+        number = parse_reward(value)
         if not isinstance(number, float):
             raise self._invalid_result("judge", value, f"{NUMBER}, a bool, None or a dict with reward")
         return number
 
-    def _line(self, method: str) -> str:
+    def _method_line(self, method: str) -> str:
         return function_line(getattr(self.kind, method), self.user_file)
 
     def _invalid_result(self, method: str, value: Any, wanted: str) -> RunError:
-        return RunError(f"{self._line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
+        return RunError(f"{self._method_line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
 
 
-class _Judging(Judging):
+class _JudgeSession(JudgeSession):
     """Judges responses in worker processes, each as a separate job."""
 
-    def __init__(self, task: UserTask) -> None:
+    def __init__(self, task: SandboxedTask) -> None:
         self._task, self._pool = task, task.pool
         self._rows: list[tuple[Problem, str, Future[Any]]] = []
 
@@ -427,7 +427,7 @@ class _Judging(Judging):
         """Return the verdicts. Raises RunError where more than the allowed share failed."""
         results = [self._result(future) for _, _, future in self._rows]
         self._task.failures.check_failure_rate(
-            results, lambda row: row_text(*self._rows[row][:2]), self._task.reward_failures
+            results, lambda row: describe_row(*self._rows[row][:2]), self._task.reward_failures
         )
         components = next((result.parts for result in results if isinstance(result, Verdict)), {"reward": 0.0})
         return [
@@ -441,7 +441,7 @@ class _Judging(Judging):
         try:
             return Verdict(*future.result())
         except JobError as error:
-            failure = failure_of(error, f"{shown(self._task.user_file.path)}: judge", self._task.limits)
+            failure = job_failure(error, f"{shown(self._task.user_file.path)}: judge", self._task.limits)
             if error.loading:
                 raise RunError(f"{failure.message}.") from None
             return failure
@@ -451,7 +451,7 @@ class _Judging(Judging):
             future.cancel()
 
 
-def worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return the worker's job handler: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
     file = UserFile.of_json(settings["file"])
     user_code.load_module(file, settings["seconds"])
@@ -469,17 +469,17 @@ def worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     return answer
 
 
-def load_task(file: UserFile) -> type[UserTask]:
+def load_task(file: UserFile) -> type[SandboxedTask]:
     """Import the file and return its task. Raises UserError, each problem with file and line."""
     classes = classes_of(file)
-    tasks = [kind for kind in classes if issubclass(kind, Task)]
+    tasks = [kind for kind in classes if issubclass(kind, UserTask)]
     # Base classes in the file are not tasks.
     tasks = [kind for kind in tasks if not any(kind in other.__mro__[1:] for other in tasks)]
     if len(tasks) > 1:
         names = ", ".join(f"{kind.__name__} ({file.at(kind.__name__)})" for kind in tasks)
         raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a separate file.")
     if not tasks:
-        wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
+        wrong = next((kind for kind in classes if issubclass(kind, Task)), None)
         reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
         where = file.at("" if wrong is None else wrong.__name__)
         raise UserError(
@@ -487,21 +487,21 @@ def load_task(file: UserFile) -> type[UserTask]:
             "writes an example)."
         )
     (kind,) = tasks
-    if problems := list(_problems(kind, file, f"{file.at(kind.__name__)}: {kind.__name__}")):
+    if problems := list(_definition_errors(kind, file, f"{file.at(kind.__name__)}: {kind.__name__}")):
         raise UserError(problems)
-    return _user_task(kind, file)
+    return _make_section(kind, file)
 
 
-def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
+def _definition_errors(kind: type[UserTask], file: UserFile, where: str) -> Iterator[str]:
     name = file.path.stem
-    if name in base.Task.kinds:
+    if name in Task.kinds:
         yield f"{where}: the task is named after its file, and {name} is built in. Rename the file"
     if not _NAME.match(name):
         yield f"{where}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
-    for method, arguments in CALLED.items():
+    for method, arguments in METHODS.items():
         function, call = getattr(kind, method), f"{method}(self, {', '.join(arguments)})"
-        if method != "solution" and function is getattr(Task, method):
-            hint = did_you_mean(method, [key for key in vars(kind) if not key.startswith("_") and key not in CALLED])
+        if method != "solution" and function is getattr(UserTask, method):
+            hint = did_you_mean(method, [key for key in vars(kind) if not key.startswith("_") and key not in METHODS])
             yield f"{where} has no method {call}.{hint}".rstrip(".")
         try:
             inspect.signature(function).bind("self", *arguments)
@@ -510,7 +510,7 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
             yield f"{line}: {method}{inspect.signature(function)}: rlvr calls {call}"
         if inspect.iscoroutinefunction(function) and method != "judge":
             yield f"{function_line(function, file)}: {method} is async; only judge may be"
-    reserved = {*UserTask.model_fields, *dir(UserTask), "file", "task"}
+    reserved = {*SandboxedTask.model_fields, *dir(SandboxedTask), "file", "task"}
     for key in sorted(reserved & {*kind.model_fields}):
         yield f"{where}: {key} is reserved; use another name"
     ends = kind.reward_range
@@ -531,7 +531,7 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
         yield from (f"{where}: {fault}" for fault in read_section(kind, defaults)[1])
 
 
-def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
+def _make_section(kind: type[UserTask], file: UserFile) -> type[SandboxedTask]:
     name, fields = file.path.stem, dict[str, Any]()
     for key, field in kind.model_fields.items():
         annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
@@ -540,7 +540,7 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
     make: Any = create_model
     task = make(
         kind.__name__,
-        __base__=UserTask,
+        __base__=SandboxedTask,
         __module__=kind.__module__,
         __doc__=(kind.__doc__ or f"The task of {file.path.name}.").strip().split("\n")[0],
         name=(Literal[name], Field(name, description=f"{name} = the task of {file.path.name}.")),
@@ -551,38 +551,38 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
     task.sets = {f"{name}-gen": generated_set(f"The problems of {file.path.name}.")}
     task.problem_keys = ("held_out", *fields)
     task.kind, task.user_file = kind, file
-    return cast("type[UserTask]", task)
+    return cast("type[SandboxedTask]", task)
 
 
 FILE = "The user file of the task, with the beginning of its SHA-256."
 
 
-class _Recorded(base.Task):
+class _UnimportedTask(Task):
     """A task whose file is not imported: any keys, unchecked, and no problems, prompts or verdicts."""
 
     model_config = ConfigDict(extra="allow")
-    runs_own_code: ClassVar = True
-    not_deciding: ClassVar = LIMIT_KEYS
+    runs_user_code: ClassVar = True
+    neutral_keys: ClassVar = LIMIT_KEYS
 
 
 @lru_cache(maxsize=64)
-def recorded_task(name: str) -> type[base.Task]:
+def recorded_task(name: str) -> type[Task]:
     """Return a section ``task`` for the user's task ``name`` without importing its file."""
     generated, make = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen", cast("Any", create_model)
     keys = {"name": (Literal[name], name), "data": (Data, generated)}
-    task = make("Recorded", __base__=_Recorded, __module__=f"{user_code.PREFIX}recorded", **keys)
+    task = make("Recorded", __base__=_UnimportedTask, __module__=f"{user_code.PREFIX}recorded", **keys)
     task.sets = {generated: generated_set("The problems of a user's file.")}
-    return cast("type[base.Task]", task)
+    return cast("type[Task]", task)
 
 
-def _split_of(prompt: str) -> Split:
+def _hash_split(prompt: str) -> Split:
     number = int(text_digest(prompt)[:8], 16) % 8
     return "test" if number == 0 else "dev" if number == 1 else "train"
 
 
-def _row(problem: Problem) -> Row:
+def _problem_row(problem: Problem) -> Row:
     return {"id": problem.id, **copy.deepcopy(problem.data)}
 
 
-def _text(prompt: str | list[dict[str, str]]) -> str:
+def _prompt_text(prompt: str | list[dict[str, str]]) -> str:
     return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

@@ -20,18 +20,18 @@ from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import without_folder
-from rlvr_cli.tasks.base import Data, Task, vote
-from rlvr_cli.tasks.files import text_problem
-from rlvr_cli.tasks.hub import HubTable, split_hub_id, split_names
+from rlvr_cli.tasks.base import Data, Task, extract_vote
+from rlvr_cli.tasks.files import find_text_error
+from rlvr_cli.tasks.hub import HubTable, list_hub_splits, parse_hub_id
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, small_sample_note
 from rlvr_cli.tasks.prompts import (
-    are_messages,
     chat_prompt,
+    conversation_error,
+    conversation_variants,
     has_template,
+    is_conversation,
     leading_bos,
-    spellings,
-    template_writer,
-    unfit_conversation,
+    template_renderer,
 )
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
@@ -42,41 +42,41 @@ from rlvr_cli.tasks.rewards import (
     Rewards,
     Timeout,
     Value,
+    describe_row,
     reward_function,
-    row_text,
 )
-from rlvr_cli.workers.template import template_problem
+from rlvr_cli.workers.template import find_template_error
 
 # Columns that TRL does not pass, since it passes its own values under these names.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
 # Responses, one for each row, for the trial call of the functions.
 _TRIAL_RESPONSES = ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
-LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
+PromptText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
-def _is_reward(written: str) -> str:
+def _check_reward(written: str) -> str:
     if REWARD.fullmatch(written) is None:
         raise ValueError(f"{written!r} is not a function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
     return written
 
 
-RewardName = Annotated[Text, AfterValidator(_is_reward)]
+RewardName = Annotated[Text, AfterValidator(_check_reward)]
 
 
-def _in_file(match: re.Match[str]) -> str:
+def _qualified_label(match: re.Match[str]) -> str:
     """Name a reward function behind its file: `my_rewards.accuracy`."""
     return f"{local_path(match['file']).stem}.{match['name']}"
 
 
-class Own(Task):
+class UserRows(Task):
     """Your rows, judged by your reward functions."""
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
-    runs_own_code: ClassVar = True
-    rows_alike: ClassVar = True
-    divides_train: ClassVar = True
-    templateless: ClassVar = {"chat_template": (False,)}
-    not_deciding: ClassVar = LIMIT_KEYS
+    runs_user_code: ClassVar = True
+    uniform_columns: ClassVar = True
+    splits_train_file: ClassVar = True
+    bypasses_template: ClassVar = {"chat_template": (False,)}
+    neutral_keys: ClassVar = LIMIT_KEYS
     problem_keys: ClassVar = ("splits", "held_out")
 
     name: Literal["own"] = Field("own", description="own = your rows and reward functions.")
@@ -112,10 +112,10 @@ class Own(Task):
     columns: dict[Text, Text] = Field(
         {}, description="Other names for columns of the data: {prompt: question} calls the column question prompt."
     )
-    prompt_template: LongText | None = Field(
+    prompt_template: PromptText | None = Field(
         None, description="The prompt as a Jinja template over the columns; null = the column prompt as it is."
     )
-    system_prompt: LongText | None = Field(None, description="A system turn in front of every prompt.")
+    system_prompt: PromptText | None = Field(None, description="A system turn in front of every prompt.")
     chat_template: bool = Field(
         True, description="Whether a prompt goes through the chat template of a model that has one."
     )
@@ -147,7 +147,7 @@ class Own(Task):
         """The name of each reward function in tables, prefixed by its file where several share it."""
         named = [match for match in map(REWARD.fullmatch, self.reward) if match]
         names = Counter(match["name"] for match in named)
-        return [match["name"] if names[match["name"]] == 1 else _in_file(match) for match in named]
+        return [match["name"] if names[match["name"]] == 1 else _qualified_label(match) for match in named]
 
     @property
     def judge_label(self) -> str:
@@ -170,7 +170,7 @@ class Own(Task):
                 f"task.reward_weights has {len(self.reward_weights)} numbers and task.reward {len(self.reward)} "
                 "functions. Give one number for each",
             )
-        labels = Counter(_in_file(match) for match in map(REWARD.fullmatch, self.reward) if match)
+        labels = Counter(_qualified_label(match) for match in map(REWARD.fullmatch, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
                 message = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
@@ -184,7 +184,7 @@ class Own(Task):
         if self.reward_values[0] >= self.reward_values[1]:
             message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
             yield Contradiction(("task.reward_values",), message)
-        if self.prompt_template is not None and (wrong := template_problem(self.prompt_template)):
+        if self.prompt_template is not None and (wrong := find_template_error(self.prompt_template)):
             yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
 
     # Rows
@@ -227,16 +227,16 @@ class Own(Task):
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         problems = super().problems(split, count, seed)
-        self._try(problems[: len(_TRIAL_RESPONSES)])
+        self._try_functions(problems[: len(_TRIAL_RESPONSES)])
         return problems
 
-    def check_before(self) -> None:
+    def check_requirements(self) -> None:
         """Load the functions, and call them on rows if those are local. Raises UserError."""
         self._functions.load()
         if local_path(self.data).exists():
             self.problems("train", len(_TRIAL_RESPONSES), 0)
 
-    def about_data(self) -> str:
+    def describe_data(self) -> str:
         rule = (
             f"where the data has no test or dev rows, a share of {self.held_out:g} is held out for each by "
             "a hash of the prompt (task.held_out)"
@@ -259,12 +259,12 @@ class Own(Task):
             + "."
         )
 
-    def divider(self, problem: Problem) -> str:
+    def split_key(self, problem: Problem) -> str:
         named = self._rename_columns(problem.data, problem.id)
         return json.dumps(named.get("prompt", problem.data), sort_keys=True, ensure_ascii=False)
 
-    def part_of(self, problem: Problem) -> Split:
-        number = hashlib.sha256(self.divider(problem).encode("utf-8", "surrogatepass")).digest()[:8]
+    def assign_split(self, problem: Problem) -> Split:
+        number = hashlib.sha256(self.split_key(problem).encode("utf-8", "surrogatepass")).digest()[:8]
         share = int.from_bytes(number, "big") / 2**64
         return "test" if share < self.held_out else "dev" if share < 2 * self.held_out else "train"
 
@@ -272,16 +272,16 @@ class Own(Task):
         theirs = self._hub_splits()
         return [HubTable(theirs.get(split, theirs["train"]))]
 
-    def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
+    def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
         theirs = self._hub_splits()
         if split != "train" and split in theirs:
             return problems
-        divided = [(problem, self.part_of(problem)) for problem in problems]
+        divided = [(problem, self.assign_split(problem)) for problem in problems]
         return [problem for problem, ours in divided if (ours if ours not in theirs else "train") == split]
 
     def _hub_splits(self) -> dict[str, str]:
         """Map our splits to those of the hub data set. Raises UserError."""
-        names = split_names(*split_hub_id(self.data))
+        names = list_hub_splits(*parse_hub_id(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         splits = {split: name for split, usual_names in usual.items() for name in usual_names[::-1] if name in names}
         splits |= {str(split): theirs for split, theirs in self.splits.items()}
@@ -308,8 +308,8 @@ class Own(Task):
     def _prompt_content(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
         """Return the prompt as text or as messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
-            text = template_writer(self.prompt_template).write(named, where)
-            if (unwritable := text_problem(text)) is not None:
+            text = template_renderer(self.prompt_template).render(named, where)
+            if (unwritable := find_text_error(text)) is not None:
                 raise UserError(f"{where}: task.prompt_template: {unwritable}")
             return text
         if named.get("prompt") is None:
@@ -318,8 +318,8 @@ class Own(Task):
         prompt = named["prompt"]
         if isinstance(prompt, str) and prompt.strip():
             return prompt
-        if are_messages(prompt):
-            unfit = unfit_conversation(prompt)
+        if is_conversation(prompt):
+            unfit = conversation_error(prompt)
             if unfit is not None:
                 raise UserError(f"{where}: prompt: {unfit}.")
             return [dict(message) for message in prompt]
@@ -329,7 +329,7 @@ class Own(Task):
         )
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        content = self._question(problem)
+        content = self._content(problem)
         if not (self.chat_template and has_template(tokenizer)):
             if not isinstance(content, str):
                 raise UserError(
@@ -341,12 +341,14 @@ class Own(Task):
         messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
         if self.system_prompt is not None:
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
-        instead = "set task.chat_template=false"
+        alternative = "set task.chat_template=false"
         if not isinstance(content, str):
-            instead = f"write the messages as text with task.prompt_template and {instead}"
-        return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=self.chat_template_kwargs)
+            alternative = f"write the messages as text with task.prompt_template and {alternative}"
+        return chat_prompt(
+            tokenizer, *conversation_variants(messages), alternative=alternative, options=self.chat_template_kwargs
+        )
 
-    def _question(self, problem: Problem) -> str | list[dict[str, str]]:
+    def _content(self, problem: Problem) -> str | list[dict[str, str]]:
         return self._prompt_content(self._rename_columns(problem.data, problem.id), problem.id)
 
     # Rewards
@@ -366,9 +368,9 @@ class Own(Task):
         """The columns of the rows on which the functions were called."""
         return set()
 
-    def _try(self, problems: Sequence[Problem]) -> None:
+    def _try_functions(self, problems: Sequence[Problem]) -> None:
         """Call the functions on a few rows, once for each set of columns. Raises UserError."""
-        columns = tuple(self._columns(problems, ["" for _ in problems]))
+        columns = tuple(self._reward_arguments(problems, ["" for _ in problems]))
         if not problems or columns in self._tried_columns:
             return
         self._functions.load()
@@ -392,7 +394,7 @@ class Own(Task):
         if not problems:
             return []
         results = self._rewards(problems, responses, token_ids, self.reward_failures)
-        self._functions.check_silence(results, len(problems))
+        self._functions.check_all_none(results, len(problems))
         labels = self.labels
         rows = list(zip(*(result.values for result in results), strict=True))
         judge = labels.index(self.judge_label)
@@ -415,11 +417,11 @@ class Own(Task):
         token_ids: Sequence[Sequence[int]] | None,
         share: float,
     ) -> list[Rewards]:
-        columns: dict[str, Any] = self._columns(problems, responses)
+        columns: dict[str, Any] = self._reward_arguments(problems, responses)
         if token_ids is not None:
             columns["completion_ids"] = [list(ids) for ids in token_ids]
         return self._functions.rewards(
-            columns, len(problems), lambda row: row_text(problems[row], responses[row]), share
+            columns, len(problems), lambda row: describe_row(problems[row], responses[row]), share
         )
 
     def _verdict(
@@ -435,12 +437,12 @@ class Own(Task):
         correct = scorable and isinstance(judged, float) and judged > self.threshold
         components = dict(zip(labels, weighted, strict=True))
         reason = failed.reason if failed else "correct" if correct else "unscored" if judged is None else "wrong"
-        return Verdict(reward, components, correct, vote(response), reason, scorable, logged)
+        return Verdict(reward, components, correct, extract_vote(response), reason, scorable, logged)
 
-    def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
+    def _reward_arguments(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
         """Return the keyword arguments of a reward function: one value a row in each."""
         rows = [self._rename_columns(problem.data, problem.id) for problem in problems]
-        turns = [self._question(problem) for problem in problems]
+        turns = [self._content(problem) for problem in problems]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)
         return {
             "prompts": turns,
