@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 Dropout = tuple[Any, str, float]
 
 
-def dropouts(model: nn.Module) -> list[Dropout]:
+def find_dropouts(model: nn.Module) -> list[Dropout]:
     """Return every active dropout of ``model``: dropout layers, and probabilities in layers and the configuration.
 
     Adapters' dropout is excluded: it has its key, with the default 0.
@@ -46,7 +46,7 @@ def _is_dropout(holder: Any, name: str) -> bool:
 
 
 @contextmanager
-def switched_off(dropped: Sequence[Dropout]) -> Iterator[None]:
+def disable_dropouts(dropped: Sequence[Dropout]) -> Iterator[None]:
     """Disable the dropouts inside the context."""
     for holder, name, _ in dropped:
         setattr(holder, name, 0.0)

@@ -14,16 +14,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 from trl.models.utils import disable_gradient_checkpointing
 
-from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, prompts_can_be_shared, run_in_forward
+from rlvr_cli.training.log_probs import can_share_prompts, chosen_log_probs, has_linear_head, run_in_forward
 from rlvr_cli.training.packing import (
     GPU_PASS_TOKENS,
     PASS_TOKENS,
     MicroBatches,
     TensorRows,
     TokenRow,
-    numbered_prompts,
+    number_prompts,
     pack,
-    policy_tokens,
+    policy_mask,
 )
 from rlvr_cli.training.value_head import ValueHead
 
@@ -59,7 +59,7 @@ class PolicyForward:
         checkpointing: transformers' ``gradient_checkpointing_kwargs``.
         value_head: predicts values from the same states, or None.
         aux_loss: whether the model is a mixture of experts with an auxiliary loss.
-        own_head: whether this project's code applies the head, to the chosen tokens only.
+        applies_head: whether this project's code applies the head, to the chosen tokens only.
         share_prompts: whether a prompt may be computed once for all of its completions.
     """
 
@@ -71,27 +71,27 @@ class PolicyForward:
     checkpointing: dict[str, Any] | None
     value_head: ValueHead | None = None
     aux_loss: bool = False
-    own_head: bool = False
+    applies_head: bool = False
     share_prompts: bool = False
 
     def detect_capabilities(self, model: Any, *, checkpointing: bool, float32_head: bool) -> None:
         """Decide which optimizations ``model`` supports; it is unsharded and on its device."""
-        self.own_head = not self.aux_loss and not float32_head and head_is_linear(model)
+        self.applies_head = not self.aux_loss and not float32_head and has_linear_head(model)
         # Gradient checkpointing keeps no keys and values, and a sharded layer must not be called twice.
         self.share_prompts = (
-            self.own_head
+            self.applies_head
             and not checkpointing
             and not any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-            and not self.divided
-            and prompts_can_be_shared(model)
+            and not self.is_sharded
+            and can_share_prompts(model)
         )
 
     @property
-    def divided(self) -> bool:
+    def is_sharded(self) -> bool:
         """True for a sharded model, which all processes must call equally often."""
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
-    def for_reference(self) -> PolicyForward:
+    def without_value_head(self) -> PolicyForward:
         """Return these forward passes for a model without a value head."""
         return dataclasses.replace(self, value_head=None)
 
@@ -115,11 +115,11 @@ class PolicyForward:
         prompt_ids, prompt_mask = rows["prompt_ids"][:, first:], rows["prompt_mask"][:, first:]
         ids, mask, chosen = rows["completion_ids"][:, :width], rows["completion_mask"][:, :width], chosen[:, :width]
         values, aux_loss = None, None
-        if self.own_head:
+        if self.applies_head:
             plain = self.accelerator.unwrap_model(model)
             prompts = None
             if share_prompts:
-                numbers = numbered_prompts(prompt_ids, prompt_mask)
+                numbers = number_prompts(prompt_ids, prompt_mask)
                 distinct = sorted(set(numbers))
                 prompts = torch.tensor([distinct.index(number) for number in numbers], device=ids.device)
                 prompt_ids, prompt_mask = prompt_ids[distinct], prompt_mask[distinct]
@@ -155,7 +155,7 @@ class PolicyForward:
         )
 
     @torch.no_grad()
-    def without_gradient(
+    def infer(
         self,
         model: Any,
         rows: TensorRows,
@@ -165,7 +165,7 @@ class PolicyForward:
         values_only: bool = False,
     ) -> Outputs:
         """Run passes over any number of rows, for all tokens of the policy or the ``chosen`` ones (n, T)."""
-        chosen = policy_tokens(rows).bool() if chosen is None else chosen
+        chosen = policy_mask(rows).bool() if chosen is None else chosen
         micro_batches = self.pack(rows, chosen)
         collected: dict[str, Tensor] = {}
         with disable_gradient_checkpointing(model, self.checkpointing):
@@ -189,15 +189,15 @@ class PolicyForward:
         mask = rows["completion_mask"].bool()
         ends = row_ends(self._computed(mask, chosen)).tolist()
         lengths = rows["prompt_mask"].sum(dim=1).tolist()
-        same = numbered_prompts(rows["prompt_ids"], rows["prompt_mask"])
+        same = number_prompts(rows["prompt_ids"], rows["prompt_mask"])
         every = [TokenRow(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
         # At least one row: a step without a backward pass would have no gradient instead of 0.
         taken = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
         longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
-        most_tokens = self.micro_tokens or self.micro_rows * longest
+        max_tokens = self.micro_tokens or self.micro_rows * longest
         pass_tokens = GPU_PASS_TOKENS if rows["prompt_ids"].is_cuda else PASS_TOKENS
-        micro_batches = pack(taken, most_tokens=most_tokens, share_prompts=self.share_prompts, pass_tokens=pass_tokens)
-        if self.divided:
+        micro_batches = pack(taken, max_tokens=max_tokens, share_prompts=self.share_prompts, pass_tokens=pass_tokens)
+        if self.is_sharded:
             # Passes are collective operations.
             passes = torch.tensor([len(micro_batches.rows)], device=self.accelerator.device)
             most = int(self.accelerator.gather(passes).max())
@@ -208,7 +208,7 @@ class PolicyForward:
 
     def _computed(self, mask: Tensor, chosen: Tensor) -> Tensor:
         """Return the tokens (n, T) up to the last of which, in each row, the layers compute."""
-        if self.own_head:
+        if self.applies_head:
             return chosen
         needed = mask | chosen
         # The auxiliary loss of a mixture of experts needs all rows.

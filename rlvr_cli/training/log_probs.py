@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 # Logits in memory at a time: 256 MiB in float32 on a CPU, 2 GiB on a GPU, where small chunks are slow.
-MOST_LOGITS, GPU_LOGITS = 2**26, 2**29
+MAX_LOGITS, MAX_GPU_LOGITS = 2**26, 2**29
 
 
 # Tolerance for two computations of a tiny batch: above rounding, below another formula. At least this many epsilons of
@@ -107,7 +107,7 @@ def token_log_probs(
     """Return (n,) log-probs of ``targets`` and, if requested, (n,) entropies (nats, no gradient) at their positions.
 
     Both under the sampling distribution, of logits divided by ``temperature``. The head is applied to chunks of at most
-    :data:`MOST_LOGITS` logits; with several chunks, the backward pass recomputes each.
+    :data:`MAX_LOGITS` logits; with several chunks, the backward pass recomputes each.
 
     Args:
         head: from states to logits. states: (n, H), one before each target. targets: (n,) token ids.
@@ -126,7 +126,7 @@ def token_log_probs(
             log_softmax = logits.detach() - normalisers.unsqueeze(-1)
             return log_probs, -(log_softmax.exp() * log_softmax).sum(dim=-1)
 
-    size = max(1, (GPU_LOGITS if states.is_cuda else MOST_LOGITS) // vocabulary)
+    size = max(1, (MAX_GPU_LOGITS if states.is_cuda else MAX_LOGITS) // vocabulary)
     if len(targets) <= size:
         return chunk(states, targets)
     results = []
@@ -188,7 +188,7 @@ def run_in_forward(wrapped: Any, model: Any, function: Callable[..., Any], *tens
             model.forward = own
 
 
-def head_is_linear(model: Any) -> bool:
+def has_linear_head(model: Any) -> bool:
     """Return whether logits are exactly the head of the last hidden states: no cap, no scale.
 
     Compared on a few tokens, with states so large that a cap would act; never raises for other architectures.
@@ -207,25 +207,25 @@ def head_is_linear(model: Any) -> bool:
 
     watched = layers.register_forward_hook(enlarged)
     try:
-        with _looking(model):
-            logits = model(input_ids=_some_ids(head)).logits
+        with _probe_mode(model):
+            logits = model(input_ids=_probe_ids(head)).logits
     finally:
         watched.remove()
     # Some models call their layers' submodules directly.
     return bool(expected) and _same(logits, expected[0])
 
 
-def prompts_can_be_shared(model: Any) -> bool:
+def can_share_prompts(model: Any) -> bool:
     """Return whether the model computes the same states for completions from their prompt's cached keys and values.
 
     Compared on a few tokens. False for other caches, and for position encodings that depend on the length of the text.
-    Requires ``head_is_linear``.
+    Requires ``has_linear_head``.
     """
     model = causal_model(model)
     if _encoding_depends_on_length(model.config.get_text_config()):
         return False
-    with _looking(model):
-        ids = _some_ids(model.get_output_embeddings()).expand(2, -1)
+    with _probe_mode(model):
+        ids = _probe_ids(model.get_output_embeddings()).expand(2, -1)
         prompt, completion = ids[:, :4], ids[:, 4:]
         ones = torch.ones_like(ids)
         both = torch.zeros(2, dtype=torch.long, device=ids.device)
@@ -244,7 +244,7 @@ def _encoding_depends_on_length(config: Any) -> bool:
 
 
 @contextmanager
-def _looking(model: Any) -> Iterator[None]:
+def _probe_mode(model: Any) -> Iterator[None]:
     """Disable gradients and dropout, and use attention that supports any number format and device.
 
     The weights may be in float32 and on a CPU here, which flash attention refuses.
@@ -268,7 +268,7 @@ def _looking(model: Any) -> Iterator[None]:
         model.train(training)
 
 
-def _some_ids(head: Any) -> Tensor:
+def _probe_ids(head: Any) -> Tensor:
     """(1, 8)."""
     ids = torch.arange(8, device=head.weight.device) % int(head.out_features)
     return ids.unsqueeze(0)

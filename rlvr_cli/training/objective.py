@@ -31,7 +31,7 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
 from rlvr_cli.training.forward import Outputs
-from rlvr_cli.training.packing import TensorRows, policy_tokens
+from rlvr_cli.training.packing import TensorRows, policy_mask
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def loss(
         grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; the gradient does not depend on others.
         tis_cap: largest weight of a token; None = no weights.
     """
-    tokens = tokens_of(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
+    tokens = build_tokens(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
     correction, mismatch = rows.get("importance_sampling_ratio"), None
     if "sampler_log_probs" in rows:
         mismatch = log_ratios(tokens.old_log_probs, rows["sampler_log_probs"])
@@ -99,7 +99,7 @@ def loss(
     return Loss(total, tokens, values, mismatch)
 
 
-def tokens_of(
+def build_tokens(
     rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, computed: Tensor | None = None
 ) -> Tokens:
     """Return the tokens of some rows; where ``computed`` is false, log-probs are those of the sampling policy."""
@@ -108,7 +108,7 @@ def tokens_of(
         log_probs=log_probs if computed is None else torch.where(computed, log_probs, old),
         old_log_probs=old,
         advantages=rows["advantages"].to(log_probs.dtype),
-        mask=policy_tokens(rows),
+        mask=policy_mask(rows),
         entropies=entropies,
         ref_log_probs=rows.get("ref_log_probs"),
         low_threshold=rows.get("low_threshold"),

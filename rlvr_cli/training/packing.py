@@ -17,14 +17,14 @@ TensorRows = dict[str, Tensor]
 LEFT_PADDED = ("prompt_ids", "prompt_mask")
 
 # Sharing prompts takes a second, shorter pass through the layers, so it must save this share of the tokens.
-LEAST_SAVED = 0.2
+MIN_SHARE_SAVED = 0.2
 # Lower bound of the memory of a token for the backward pass, in tokens' keys and values.
 COPIED = 8
 # Fixed cost of a pass, in tokens; higher on a GPU, which short passes leave idle.
 PASS_TOKENS, GPU_PASS_TOKENS = 256, 2048
 
 
-def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> TensorRows:
+def pad_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> TensorRows:
     """Return token ids and masks of rows, (n, P) and (n, T): prompts left-padded, completions right-padded."""
 
     def padded(rows: Sequence[Sequence[int]], *, pad_left: bool) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,7 @@ def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence
     }
 
 
-def policy_tokens(rows: Mapping[str, Tensor]) -> Tensor:
+def policy_mask(rows: Mapping[str, Tensor]) -> Tensor:
     """Return (n, T), 1 on the policy's tokens: those of a completion without the tokens of tools and environments.
 
     ``completion_mask`` marks all tokens to attend to; TRL's ``tool_mask``, if present, those of the policy.
@@ -56,7 +56,7 @@ def policy_tokens(rows: Mapping[str, Tensor]) -> Tensor:
     return mask * rows["tool_mask"] if "tool_mask" in rows else mask
 
 
-def token_rows(values_of_rows: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
+def pad_values(values_of_rows: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
     """Return (n, T) float32: the sampler's values at the tokens of ``mask``, 0 elsewhere.
 
     Raises ValueError for a row whose number of values is not its number of tokens.
@@ -151,16 +151,14 @@ class TokenRow:
     prompt_id: int
 
 
-def pack(
-    rows: list[TokenRow], *, most_tokens: int, share_prompts: bool, pass_tokens: int = PASS_TOKENS
-) -> MicroBatches:
-    """Pack rows of similar length into passes of at most ``most_tokens`` tokens; a longer row has a pass to itself.
+def pack(rows: list[TokenRow], *, max_tokens: int, share_prompts: bool, pass_tokens: int = PASS_TOKENS) -> MicroBatches:
+    """Pack rows of similar length into passes of at most ``max_tokens`` tokens; a longer row has a pass to itself.
 
-    With ``share_prompts`` prompts are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`). The cuts
+    With ``share_prompts`` prompts are shared where that saves a fifth of the tokens (:data:`MIN_SHARE_SAVED`). The cuts
     minimise the cost, tokens plus ``pass_tokens`` for each pass.
     """
     by_length = sorted(rows, key=lambda row: (row.completion, row.index))
-    alone = _pack_pieces([[row] for row in by_length], most_tokens, pass_tokens, shared=False)
+    alone = _pack_pieces([[row] for row in by_length], max_tokens, pass_tokens, shared=False)
     if not share_prompts:
         return alone
     longest: dict[int, int] = {}
@@ -168,9 +166,9 @@ def pack(
         longest[row.prompt_id] = max(longest.get(row.prompt_id, 0), row.completion)
     by_prompt = sorted(by_length, key=lambda row: (longest[row.prompt_id], row.prompt_id))
     groups = [list(group) for _, group in groupby(by_prompt, key=lambda row: row.prompt_id)]
-    pieces = [piece for group in groups for piece in _pieces(group, most_tokens)]
-    shared = _pack_pieces(pieces, most_tokens, pass_tokens, shared=True)
-    return shared if shared.tokens <= (1 - LEAST_SAVED) * alone.tokens else alone
+    pieces = [piece for group in groups for piece in _pieces(group, max_tokens)]
+    shared = _pack_pieces(pieces, max_tokens, pass_tokens, shared=True)
+    return shared if shared.tokens <= (1 - MIN_SHARE_SAVED) * alone.tokens else alone
 
 
 @dataclass
@@ -194,26 +192,26 @@ class _Pass:
     def tokens(self) -> int:
         return self.prompts * self.prompt + self.rows * self.completion
 
-    def fits(self, most_tokens: int) -> bool:
+    def fits(self, max_tokens: int) -> bool:
         # Each row keeps the keys and values of its prompt for the backward pass, even of a shared one.
         copies = self.rows * self.prompt // COPIED if self.shared else 0
-        return self.tokens + copies <= most_tokens
+        return self.tokens + copies <= max_tokens
 
 
-def _pieces(group: list[TokenRow], most_tokens: int) -> Iterator[list[TokenRow]]:
+def _pieces(group: list[TokenRow], max_tokens: int) -> Iterator[list[TokenRow]]:
     """Yield the completions of one prompt, together if they fit into one pass."""
     piece: list[TokenRow] = []
     for row in group:
         longer = _Pass(shared=True)
         longer.add([*piece, row])
-        if piece and not longer.fits(most_tokens):
+        if piece and not longer.fits(max_tokens):
             yield piece
             piece = []
         piece.append(row)
     yield piece
 
 
-def _pack_pieces(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
+def _pack_pieces(pieces: list[list[TokenRow]], max_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
     """Join consecutive pieces at minimal cost, by dynamic programming over the cuts."""
     # For each prefix of the pieces: the least cost, the index of the last cut, the tokens after it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
@@ -222,7 +220,7 @@ def _pack_pieces(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: in
         last = _Pass(shared)
         for start in range(end - 1, -1, -1):
             last.add(pieces[start])
-            if cheapest is not None and not last.fits(most_tokens):
+            if cheapest is not None and not last.fits(max_tokens):
                 break
             cost = best[start][0] + last.tokens + pass_tokens
             if cheapest is None or cost < cheapest[0]:
@@ -237,7 +235,7 @@ def _pack_pieces(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: in
     return MicroBatches(passes[::-1], tokens, shared)
 
 
-def numbered_prompts(prompt_ids: Tensor, prompt_mask: Tensor) -> list[int]:
+def number_prompts(prompt_ids: Tensor, prompt_mask: Tensor) -> list[int]:
     """Return (n,): for each row the index of the first row with the same prompt; arguments (n, P), equally padded."""
     first: dict[tuple[int, ...], int] = {}
     numbers = []

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import TensorRows, padded_rows, policy_tokens, token_rows
+from rlvr_cli.training.packing import TensorRows, pad_rows, pad_values, policy_mask
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
 
@@ -48,7 +48,7 @@ class Scoring:
         self.compare_sampler = compare_sampler
         self.initial_entropy: float | None = None
 
-    def measured(
+    def compute_columns(
         self, own: TensorRows, batch: RolloutBatch | None, model: Any, reference: Callable[[TensorRows], Tensor]
     ) -> TensorRows:
         """Return the method's further columns for this process's rows, before the first update.
@@ -63,17 +63,17 @@ class Scoring:
         entropies_needed = method.needs_rollout_entropies or first_entropy
         old_needed = method.needs_rollout_log_probs
         if batch is not None and self.compare_sampler:
-            measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
+            measured["sampler_log_probs"] = pad_values(batch.log_probs, mask)
         if batch is not None and self.trust_sampler_log_probs:
             # Lopti's first pass can skip untrained tokens only if the old log-probs are known before it.
             if old_needed or method.passes.chooses_by_old_log_probs or self.several_steps:
-                measured["old_log_probs"], old_needed = token_rows(batch.log_probs, mask), False
+                measured["old_log_probs"], old_needed = pad_values(batch.log_probs, mask), False
             if entropies_needed and batch.entropies is not None:
-                measured["entropies"], entropies_needed = token_rows(batch.entropies, mask), False
+                measured["entropies"], entropies_needed = pad_values(batch.entropies, mask), False
         if entropies_needed or old_needed or self.forward.value_head is not None:
             # The first step's log-probs are its own.
             old_known = "old_log_probs" in measured or not (self.several_steps or old_needed)
-            outputs = self.forward.without_gradient(
+            outputs = self.forward.infer(
                 model, own, entropies=entropies_needed, values_only=old_known and not entropies_needed
             )
             if not old_known:
@@ -86,19 +86,19 @@ class Scoring:
             measured["correct"] = torch.tensor([int(is_correct) for is_correct in batch.correct], device=mask.device)
         return measured
 
-    def measure_untrained(self, rollouts: RolloutSource, samples: int, model: Any, pad_id: int) -> float:
+    def measure_initial_entropy(self, rollouts: RolloutSource, samples: int, model: Any, pad_id: int) -> float:
         """Token mean of the entropy over one completion of each of the first ``samples`` problems, of all processes."""
         accelerator = self.forward.accelerator
         share = range(accelerator.process_index, samples, accelerator.num_processes)
         # Collective: a process without a share samples a dummy problem.
-        batch = rollouts.before_training(list(share) or [0])
+        batch = rollouts.sample_before_training(list(share) or [0])
         if batch.entropies is not None and self.trust_sampler_log_probs:
             sums = [math.fsum(of_row) for of_row in batch.entropies]
         else:
-            rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+            rows = pad_rows(batch.prompt_ids, batch.completion_ids, pad_id)
             rows = {key: value.to(accelerator.device) for key, value in rows.items()}
-            with evaluating(model):
-                entropies = self.forward.without_gradient(model, rows, entropies=True).entropies
+            with eval_mode(model):
+                entropies = self.forward.infer(model, rows, entropies=True).entropies
             assert entropies is not None
             sums = (entropies * rows["completion_mask"]).double().sum(dim=1).tolist()
         own = [math.fsum(sums), sum(map(len, batch.completion_ids))] if share else [0.0, 0]
@@ -107,7 +107,7 @@ class Scoring:
         self.initial_entropy = float(entropy / max(tokens, 1.0))
         return self.initial_entropy
 
-    def scored(self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None) -> tuple[Rollout, TensorRows]:
+    def score(self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None) -> tuple[Rollout, TensorRows]:
         """Return the method's rollout, and the rows of all processes with their advantages.
 
         Args:
@@ -129,7 +129,7 @@ class Scoring:
         return rollout, scored_rows
 
     def _rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor) -> Rollout:
-        side_by_side = _side_by_side(rows)
+        side_by_side = _compact_rows(rows)
         mask = side_by_side["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(
             rewards=rewards,
@@ -154,7 +154,7 @@ class Scoring:
 _OF_TOKENS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values")
 
 
-def _side_by_side(rows: TensorRows) -> TensorRows:
+def _compact_rows(rows: TensorRows) -> TensorRows:
     """Compact the policy's tokens of each row, without those of tools and environments between them.
 
     Recursive estimators (discounts, runs of shared tokens) need contiguous tokens: gamma and lambda of PPO and
@@ -164,7 +164,7 @@ def _side_by_side(rows: TensorRows) -> TensorRows:
         return rows
     order = _policy_tokens_first(rows)
     moved = {key: rows[key].gather(1, order) for key in _OF_TOKENS if key in rows}
-    return {**rows, **moved, "completion_mask": policy_tokens(rows).gather(1, order)}
+    return {**rows, **moved, "completion_mask": policy_mask(rows).gather(1, order)}
 
 
 def _in_place(rows: TensorRows, values: Tensor) -> Tensor:
@@ -176,11 +176,11 @@ def _in_place(rows: TensorRows, values: Tensor) -> Tensor:
 
 def _policy_tokens_first(rows: TensorRows) -> Tensor:
     """Return (n, T) positions: first of the policy's tokens, in order, then of the others."""
-    return (policy_tokens(rows) == 0).int().sort(dim=1, stable=True).indices
+    return (policy_mask(rows) == 0).int().sort(dim=1, stable=True).indices
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def eval_mode(model: Any) -> Iterator[None]:
     """Set ``model`` to evaluation mode inside the context."""
     training = model.training
     model.eval()

@@ -41,23 +41,23 @@ from trl.trainer.utils import use_adapter
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
-from rlvr_cli.models.card import card_parts
+from rlvr_cli.models.card import card_metadata
 from rlvr_cli.models.generation import keep_generation_config
-from rlvr_cli.models.gpu import cudnn_attention_off
+from rlvr_cli.models.gpu import disable_cudnn_attention
 from rlvr_cli.tasks.base import response_text
-from rlvr_cli.training.dropout import dropouts, switched_off
+from rlvr_cli.training.dropout import disable_dropouts, find_dropouts
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import TensorRows, gather_rows, padded_rows, policy_tokens, split_into_steps
+from rlvr_cli.training.objective import Step, build_tokens, loss
+from rlvr_cli.training.packing import TensorRows, gather_rows, pad_rows, policy_mask, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
-from rlvr_cli.training.scoring import Scoring, evaluating
-from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
-from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
+from rlvr_cli.training.scoring import Scoring, eval_mode
+from rlvr_cli.training.trl_arguments import MethodComponent, apply_method, resolve_method
+from rlvr_cli.training.value_head import HEAD_FILE, attach_value_head, split_value_head
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
-KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
-UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
+USED_COLUMNS = (*INPUTS, "tool_mask", "importance_sampling_ratio")
+IGNORED_COLUMNS = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
 class PolicyTrainer(GRPOTrainer):
@@ -110,7 +110,7 @@ class PolicyTrainer(GRPOTrainer):
         callbacks: Any = None,
         optimizers: tuple[Any, Any] = (None, None),
         *,
-        method: str | Method | MethodPart | None = None,
+        method: str | Method | MethodComponent | None = None,
         overrides: Sequence[str] = (),
         correct: str | None = None,
         correct_above: float = 0.0,
@@ -124,7 +124,7 @@ class PolicyTrainer(GRPOTrainer):
         sampler_exact: bool = False,
         **others: Any,
     ) -> None:
-        named = method_of(
+        named = resolve_method(
             self.default_method if method is None else method,
             overrides,
             bias_correction=args is None or args.use_bias_correction_kl,
@@ -144,18 +144,18 @@ class PolicyTrainer(GRPOTrainer):
         self._trl_rewards: Tensor | None = None
         self._trl_judged: Tensor | None = None
         self._generating = False
-        self._rows_of_steps: list[TensorRows] | None = None
-        arguments = with_method(args, self.method)
+        self._step_rows: list[TensorRows] | None = None
+        arguments = apply_method(args, self.method)
         self.group_size = group_size or arguments.num_generations
         if arguments.generation_batch_size % self.group_size:
             raise ValueError(
                 f"a rollout of {arguments.generation_batch_size} completions does not split into groups of "
                 f"{self.group_size}"
             )
-        self.value_head, others = value_head_for(self.method, model, arguments, others)
+        self.value_head, others = attach_value_head(self.method, model, arguments, others)
         super().__init__(
             model,
-            reward_funcs if rollouts is None else _judged_already,
+            reward_funcs if rollouts is None else _reward_placeholder,
             arguments,
             train_dataset,
             eval_dataset,
@@ -172,12 +172,12 @@ class PolicyTrainer(GRPOTrainer):
                 f"correct={correct!r} is none of the reward functions {', '.join(names)}.{did_you_mean(correct, names)}"
             )
         # For TRL's model card, which would name GRPO.
-        self._name, self._tag_names, self._paper = card_parts(named.name)
+        self._name, self._tag_names, self._paper = card_metadata(named.name)
         # TRL loads the reference of the KL term; the penalty is part of the method.
         self.beta = 0.0
         self.num_generations = self.group_size
         if self.args.device.type == "cuda":
-            cudnn_attention_off()
+            disable_cudnn_attention()
         if self.value_head is not None:
             self.value_head.train()
         self.forward = PolicyForward(
@@ -193,7 +193,7 @@ class PolicyTrainer(GRPOTrainer):
         self.forward.detect_capabilities(
             self.model, checkpointing=self.args.gradient_checkpointing, float32_head=self.args.cast_lm_head_to_fp32
         )
-        self.dropouts = [] if dropout else dropouts(self.model)
+        self.dropouts = [] if dropout else find_dropouts(self.model)
         self.scoring = Scoring(
             self.method,
             self.forward,
@@ -236,13 +236,13 @@ class PolicyTrainer(GRPOTrainer):
 
     # --- hooks of a run ----------------------------------------------------------------------------------------
 
-    def begin_updates(self, rollout: int) -> None:
+    def on_updates_begin(self, rollout: int) -> None:
         """Called before the updates on ``rollout``, to seed their dropout."""
 
-    def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
+    def on_rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
         """Called with the sampled and judged rows of this process, before the updates."""
 
-    def initial_entropy_measured(self, nats: float) -> None:
+    def on_initial_entropy_measured(self, nats: float) -> None:
         """Called with the untrained model's entropy, before the first rollout."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
@@ -279,18 +279,18 @@ class PolicyTrainer(GRPOTrainer):
 
     # --- rollout -----------------------------------------------------------------------------------------------
 
-    def _rows_of_step(self, inputs: list[dict[str, Any]]) -> TensorRows:
+    def _get_step_rows(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Return this process's rows of the current step; a rollout's first step collects the rollout."""
-        if self._rows_of_steps is None and self.step_in_rollout:
+        if self._step_rows is None and self.step_in_rollout:
             raise ValueError(
                 f"the checkpoint was saved in the middle of a rollout (step {self.state.global_step}, "
                 f"{self.steps_per_rollout} steps each), and TRL does not save the rollout. Resume from a step between "
                 "two rollouts."
             )
-        if self._rows_of_steps is None or self.step_in_rollout == 0:
+        if self._step_rows is None or self.step_in_rollout == 0:
             rollout = self.rollout_index
             rows = self._collect_rollout(inputs)
-            self._rows_of_steps = split_into_steps(
+            self._step_rows = split_into_steps(
                 rows,
                 self.row_order(rollout, len(rows["completion_ids"])),
                 steps=self.args.steps_per_generation,
@@ -298,12 +298,12 @@ class PolicyTrainer(GRPOTrainer):
                 processes=self.accelerator.num_processes,
             )
             # The first step computes its old log-probs itself; those of later steps must precede the first update.
-            for later in self._rows_of_steps[1:]:
+            for later in self._step_rows[1:]:
                 if "old_log_probs" not in later:
-                    outputs = self.forward.without_gradient(self.model, later, self._grad_mask(later))
+                    outputs = self.forward.infer(self.model, later, self._grad_mask(later))
                     later["old_log_probs"] = outputs.log_probs
-            self.begin_updates(rollout)
-        own: TensorRows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
+            self.on_updates_begin(rollout)
+        own: TensorRows = self._step_rows[self.state.global_step % self.args.steps_per_generation]
         return own
 
     def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
@@ -314,20 +314,20 @@ class PolicyTrainer(GRPOTrainer):
             own, rewards = self._sample_with_trl(inputs)
         else:
             if samples is not None and self.scoring.initial_entropy is None:
-                nats = self.scoring.measure_untrained(self.rollouts, samples, self.model, pad_id)
-                self.initial_entropy_measured(nats)
+                nats = self.scoring.measure_initial_entropy(self.rollouts, samples, self.model, pad_id)
+                self.on_initial_entropy_measured(nats)
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
             own = self._pad_rows(batch, pad_id)
             rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
             rewards = self.accelerator.gather(rewards)
-        own |= self.scoring.measured(own, batch, self.model, self._reference_log_probs)
+        own |= self.scoring.compute_columns(own, batch, self.model, self._reference_log_probs)
         if batch is not None:
-            self.rollout_collected(batch, own)
+            self.on_rollout_collected(batch, own)
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
+        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
-        trained = dataclasses.replace(rollout, mask=policy_tokens(rows))
+        trained = dataclasses.replace(rollout, mask=policy_mask(rows))
         means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
             self._store(rollout, means)
@@ -337,7 +337,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _pad_rows(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
         """Return the rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
-        rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+        rows = pad_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
         self.state.num_input_tokens_seen += int(self.accelerator.reduce(tokens, reduction="sum"))
@@ -347,18 +347,18 @@ class PolicyTrainer(GRPOTrainer):
 
     def _sample_with_trl(self, inputs: list[dict[str, Any]]) -> tuple[TensorRows, Tensor]:
         """Return this process's rows by TRL's generation, and all rewards of the reward functions."""
-        resumed = self._rows_of_steps is None and self.rollout_index > 0
+        resumed = self._step_rows is None and self.rollout_index > 0
         if resumed and self.method.needs_initial_entropy:
             raise ValueError(
                 f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
                 "checkpoints do not hold: it cannot be resumed from them."
             )
         output = self._generate_with_trl(inputs)
-        unknown = set(output) - {*KEPT, *UNUSED}
+        unknown = set(output) - {*USED_COLUMNS, *IGNORED_COLUMNS}
         if unknown:
             raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
         assert self._trl_rewards is not None
-        return {key: output[key] for key in KEPT if key in output}, self._trl_rewards
+        return {key: output[key] for key in USED_COLUMNS if key in output}, self._trl_rewards
 
     def _generate_with_trl(self, inputs: list[dict[str, Any]]) -> TensorRows:
         self._generating = True
@@ -377,7 +377,7 @@ class PolicyTrainer(GRPOTrainer):
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: list[Any], completion_ids_list: list[list[int]]
     ) -> Tensor:
-        completions = self._as_judged(completions, completion_ids_list)
+        completions = self._decode_for_rewards(completions, completion_ids_list)
         rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         unscored = rewards.isnan().all(dim=1)
         weighted = rewards * self.reward_weights.to(rewards.device)
@@ -392,7 +392,7 @@ class PolicyTrainer(GRPOTrainer):
         self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]
         return rewards
 
-    def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
+    def _decode_for_rewards(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
         """Return the completions as a run's rewards read them; those that TRL did not merely decode are unchanged.
 
         TRL drops every special token, also ``<think>``.
@@ -429,13 +429,13 @@ class PolicyTrainer(GRPOTrainer):
         return None, None, None
 
     def _reference_log_probs(self, rows: TensorRows) -> Tensor:
-        forward = self.forward.for_reference()
+        forward = self.forward.without_value_head()
         if self.ref_model is not None:
-            return forward.without_gradient(self.ref_model, rows).log_probs
+            return forward.infer(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
         adapter = "ref" if "ref" in policy.peft_config else None
-        with evaluating(self.model), use_adapter(policy, adapter_name=adapter):
-            return forward.without_gradient(self.model, rows).log_probs
+        with eval_mode(self.model), use_adapter(policy, adapter_name=adapter):
+            return forward.infer(self.model, rows).log_probs
 
     def _store(self, rollout: Rollout, advantages: Tensor) -> None:
         """Store this process's rows with their training signal; ``advantages`` (N,) are means."""
@@ -456,12 +456,12 @@ class PolicyTrainer(GRPOTrainer):
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()  # schedule-free ones have other weights in evaluation
-        with switched_off(self.dropouts):
+        with disable_dropouts(self.dropouts):
             return self._accumulate_gradients(model, inputs)
 
     def _accumulate_gradients(self, model: Any, inputs: Any) -> Tensor:
-        rows = self._rows_of_step(inputs)
-        step = self._whole_step(rows)
+        rows = self._get_step_rows(inputs)
+        step = self._begin_step(rows)
         grad_mask = self._grad_mask(rows)
         micro_batches = self.forward.pack(rows, grad_mask)
         old_log_probs: Tensor | None = None
@@ -471,7 +471,7 @@ class PolicyTrainer(GRPOTrainer):
             if number < micro_batches.idle:
                 micro_batch["completion_mask"] = torch.zeros_like(micro_batch["completion_mask"])
                 needed = torch.zeros_like(needed)
-            with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
+            with self._sync_gradients(model, last=number + 1 == len(micro_batches.rows)):
                 outputs = self._outputs(model, micro_batch, needed, share_prompts=micro_batches.share_prompts)
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:
                     # The log-probs of the sampling policy are kept for the rollout's later steps.
@@ -486,9 +486,9 @@ class PolicyTrainer(GRPOTrainer):
             rows["old_log_probs"] = old_log_probs
         return total
 
-    def _whole_step(self, rows: TensorRows) -> Step:
+    def _begin_step(self, rows: TensorRows) -> Step:
         """Return the current step, with its statistics over all rows and processes."""
-        mask = policy_tokens(rows)
+        mask = policy_mask(rows)
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
         count, total = self.accelerator.reduce(counts, reduction="sum")
         self.meter.begin_step(mask)
@@ -497,11 +497,11 @@ class PolicyTrainer(GRPOTrainer):
             old, entropies = rows.get("old_log_probs"), None
             # Built-in losses read only the ratio, which is 1 in a rollout's first step.
             if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.of_user and old is None):
-                outputs = self.forward.without_gradient(self.model, rows, entropies=policy_loss.needs_entropies)
+                outputs = self.forward.infer(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies
             else:
-                log_probs = torch.zeros_like(policy_tokens(rows), dtype=torch.float32) if old is None else old
-            tokens = vars(tokens_of(rows, log_probs, entropies))
+                log_probs = torch.zeros_like(policy_mask(rows), dtype=torch.float32) if old is None else old
+            tokens = vars(build_tokens(rows, log_probs, entropies))
             own = {key: value for key, value in tokens.items() if value is not None}
             gathered = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
             statistics = policy_loss.statistics(self.method.shaped(Tokens(**gathered), self.current_pass))
@@ -512,18 +512,18 @@ class PolicyTrainer(GRPOTrainer):
         old_known = "old_log_probs" in rows
         if not old_known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
-            return policy_tokens(rows).bool()
-        tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
+            return policy_mask(rows).bool()
+        tokens = build_tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
         return self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
 
     @contextmanager
-    def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
+    def _sync_gradients(self, model: Any, *, last: bool) -> Iterator[None]:
         """Average the gradients of unsharded processes only in the step's last backward pass.
 
         With a sharded model, each pass reduces the gradients of this process's shard.
         """
         self.accelerator.gradient_state._set_sync_gradients(last)
-        apart = not last and not self.forward.divided
+        apart = not last and not self.forward.is_sharded
         with self.accelerator.no_sync(model) if apart else nullcontext():
             yield
 
@@ -572,13 +572,13 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is None:
             return super()._clip_grad_norm(model)
         # Separately: the value loss scales with squared rewards and would use up the policy's norm.
-        with self.value_head.gradients_apart(self.args.max_grad_norm):
+        with self.value_head.clip_separately(self.args.max_grad_norm):
             return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # The meter covers training steps only.
         if self.model.training:
-            sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
+            sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
             # Names of TRL keep their meaning or are dropped (docs/python.md): this loss is not TRL's.
@@ -594,7 +594,7 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is None:
             super()._save(output_dir, state_dict)
             return
-        own, head = split_off(self.model.state_dict() if state_dict is None else state_dict)
+        own, head = split_value_head(self.model.state_dict() if state_dict is None else state_dict)
         super()._save(output_dir, own)
         save_file(head, Path(output_dir or self.args.output_dir) / HEAD_FILE)
 
@@ -603,16 +603,16 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is not None:
             self.value_head.load(Path(resume_from_checkpoint))
 
-    def kept_rollout(self) -> tuple[list[TensorRows], float | None]:
+    def rollout_state(self) -> tuple[list[TensorRows], float | None]:
         """Return this process's rows of the unfinished rollout (none between rollouts) and the initial entropy."""
-        between = self.step_in_rollout == 0 or self._rows_of_steps is None
-        return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self.scoring.initial_entropy
+        between = self.step_in_rollout == 0 or self._step_rows is None
+        return [] if between else [dict(rows) for rows in self._step_rows or []], self.scoring.initial_entropy
 
     def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
-        """Restore the result of :meth:`kept_rollout`."""
+        """Restore the result of :meth:`rollout_state`."""
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
-        self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
+        self._step_rows = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
 
 
 def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
@@ -635,6 +635,6 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
         )
 
 
-def _judged_already(**columns: Any) -> list[float]:
+def _reward_placeholder(**columns: Any) -> list[float]:
     """Placeholder, since TRL requires a reward function; collected rollouts are judged already."""
     raise AssertionError("rollouts are judged where they are collected")

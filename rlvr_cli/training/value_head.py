@@ -32,7 +32,7 @@ class ValueHead:
         self._hidden: Tensor | None = None
 
     @classmethod
-    def attached_to(cls, model: Any, *, train_backbone: bool) -> ValueHead:
+    def attach(cls, model: Any, *, train_backbone: bool) -> ValueHead:
         """Attach a new head to ``model``.
 
         Args:
@@ -74,7 +74,7 @@ class ValueHead:
         self.layer.load_state_dict(load_file(folder / HEAD_FILE))
 
     @contextmanager
-    def gradients_apart(self, max_norm: float) -> Iterator[None]:
+    def clip_separately(self, max_norm: float) -> Iterator[None]:
         """Clip the head's gradient to ``max_norm`` separately, and exclude it from clipping inside the context."""
         nn.utils.clip_grad_norm_(self.layer.parameters(), max_norm)
         gradients = [parameter.grad for parameter in self.layer.parameters()]
@@ -96,7 +96,7 @@ class ValueHead:
         optimizer.add_param_group({"params": list(self.layer.parameters()), "lr": learning_rate, "weight_decay": 0.0})
 
 
-def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def split_value_head(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Split a state dict into the model's weights and the value head's, without its prefix."""
     prefixes = (f"{NAME}.", f"base_model.model.{NAME}.")  # the second one in a model with adapters (PEFT)
     own = {key: value for key, value in weights.items() if not key.startswith(prefixes)}
@@ -104,7 +104,7 @@ def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
     return own, head
 
 
-def value_head_for(
+def attach_value_head(
     method: Method, model: Any, arguments: GRPOConfig, others: dict[str, Any]
 ) -> tuple[ValueHead | None, dict[str, Any]]:
     """Attach the value head of ``method``, if any, and return it with TRL's adapted other arguments.
@@ -129,7 +129,7 @@ def value_head_for(
         peft_config = copy.copy(peft_config)
         peft_config.exclude_modules = [*_listed(peft_config.exclude_modules), NAME]
         others = {**others, "peft_config": peft_config}
-    return ValueHead.attached_to(model, train_backbone=method.critic.backbone), others
+    return ValueHead.attach(model, train_backbone=method.critic.backbone), others
 
 
 def _listed(names: str | list[str] | None) -> list[str]:
