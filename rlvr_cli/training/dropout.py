@@ -10,14 +10,14 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedConfig
 
-# An object, its attribute, and the dropout probability in train mode.
+# A module or config, its attribute, and the dropout probability in train mode.
 Dropout = tuple[Any, str, float]
 
 
 def find_dropouts(model: nn.Module) -> list[Dropout]:
-    """Return every active dropout of ``model``: dropout layers, and probabilities in layers and the configuration.
+    """Return every active dropout of ``model``: dropout layers, and probabilities in modules and configs.
 
-    Adapters' dropout is excluded: it has its key, with the default 0.
+    Adapters are excluded: their dropout has its own key, 0 by default.
     """
     adapters: set[int] = set()
     for layer in model.modules():
@@ -30,7 +30,7 @@ def find_dropouts(model: nn.Module) -> list[Dropout]:
         if id(module) not in adapters:
             holders[id(module)] = module
             config = getattr(module, "config", None)
-            # Some layers read it at every pass.
+            # Some layers read the config in every forward pass.
             if isinstance(config, PreTrainedConfig):
                 holders[id(config)] = config
     return [
