@@ -35,7 +35,7 @@ from benchmarks.peers import (
 from benchmarks.scripted import Rollout, Script
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.models.gpu import attention_problem, prepare_attention
+from rlvr_cli.models.gpu import find_attention_problem, prepare_attention
 from rlvr_cli.models.source import PRESETS
 
 # Completions about as long as a trained model's on GSM8K.
@@ -250,7 +250,7 @@ def attention(bench: Bench) -> dict[str, Any]:
 
         for width in (704, 768):
             try:
-                said = attention_problem(device, dtype, attend=attend, width=width)
+                said = find_attention_problem(device, dtype, attend=attend, width=width)
             except RuntimeError as error:  # a kernel that this GPU has not
                 said = str(error).splitlines()[0]
             numbers[f"{name.lower()}_{width}"] = said or "ok"

@@ -28,7 +28,7 @@ from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks.base import prompt_ids, response_text
-from rlvr_cli.training.packing import TensorRows, policy_tokens
+from rlvr_cli.training.packing import TensorRows, policy_mask
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -109,7 +109,7 @@ class CountingTrainer(PolicyTrainer):
             self.ref_model.register_forward_pre_hook(self._count)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
-        return policy_tokens(rows).bool()
+        return policy_mask(rows).bool()
 
     def _count(self, model: Any, inputs: tuple[Any, ...]) -> None:
         kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"

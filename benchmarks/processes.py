@@ -27,7 +27,7 @@ from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.training.run import RunContext, start_training
-from rlvr_cli.training.worker import leave
+from rlvr_cli.training.worker import exit_process
 
 # A step of AdamW at the learning rate of 1e-4, of either sign: what rounding can make of an entry near 0.
 LIMIT = 2e-4
@@ -147,7 +147,7 @@ def main() -> None:
     if given.rank is not None:
         for case in cases(given.names):
             train(case, given.rank, given.lr, given.processes)
-        leave(0)
+        exit_process(0)
     print(f"{'case':<30} {'apart':>10} {'moved':>10}", flush=True)
     found = []
     with tempfile.TemporaryDirectory(prefix="rlvr-processes-") as folder:

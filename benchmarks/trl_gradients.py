@@ -38,7 +38,7 @@ from benchmarks.peers import flat_gradient, shape
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.objective import Step
-from rlvr_cli.training.packing import TensorRows, policy_tokens
+from rlvr_cli.training.packing import TensorRows, policy_mask
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
@@ -230,10 +230,10 @@ def gradients(
 class _DivisorOfTRL(PolicyTrainer):
     """A token mean divides by the mean number of tokens of the rollout's steps."""
 
-    def _whole_step(self, rows: TensorRows) -> Step:
-        step = super()._whole_step(rows)
-        steps = self._rows_of_steps or []
-        tokens = sum(policy_tokens(of_step).sum(dtype=torch.float64) for of_step in steps)
+    def _begin_step(self, rows: TensorRows) -> Step:
+        step = super()._begin_step(rows)
+        steps = self._step_rows or []
+        tokens = sum(policy_mask(of_step).sum(dtype=torch.float64) for of_step in steps)
         return replace(step, count=torch.as_tensor(tokens) / len(steps))
 
 

@@ -166,7 +166,7 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
     from rlvr_cli.runs.folder import create_run
     from rlvr_cli.tasks.base import prompt_ids
     from rlvr_cli.training.build import build_trainer
-    from rlvr_cli.training.packing import policy_tokens
+    from rlvr_cli.training.packing import policy_mask
     from rlvr_cli.training.prepare import RunParts, prepare_run
     from rlvr_cli.training.progress import Reporter
 
@@ -184,7 +184,7 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
             trainer: Any = build_trainer(RunParts(prepared, run, reporter, StopRequest()))
             trainer.sampler_checked = True  # nothing was sampled
             # The largest update: each token has a gradient, each row a prompt of its own.
-            trainer._grad_mask = lambda rows: policy_tokens(rows).bool()
+            trainer._grad_mask = lambda rows: policy_mask(rows).bool()
             trainer.forward.share_prompts = False
             trainer.remove_callback(trainer.checkpointer)
             prepare_trainer(trainer)

@@ -12,7 +12,7 @@ from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.models.architecture import parameters_of
+from rlvr_cli.models.architecture import count_parameters
 
 
 class ReplayedUpdates:
@@ -35,7 +35,7 @@ class ReplayedUpdates:
 
         self.policy, self.saved, self.step, self.lr = policy, saved, step, lr
         self._slices = row_order(saved.config.run.seed, saved.number, len(saved.rows)).tensor_split(split)
-        self._peak = saved.config.learning_rate.peak(lambda: parameters_of(policy.model)) if lr is None else lr
+        self._peak = saved.config.learning_rate.peak(lambda: count_parameters(policy.model)) if lr is None else lr
         self.has_state = False
         self._adamw = self._make_adamw() if optimizer == "adamw" else None
 

@@ -23,7 +23,7 @@ from rlvr_cli.runs.folder import RunDir, find_run
 
 FOLDER = "analysis"
 # Most rows of a table and characters of a cell in the terminal; the files hold everything.
-MOST_ROWS = 40
+MAX_ROWS = 40
 MOST_TEXT = 60
 
 
@@ -147,7 +147,7 @@ def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
     write_json(request.numbers, data)
     single = [{"number": name, "value": value} for name, value in rows["summary"][0].items()]
     tables = {**{name: frame for name, frame in rows.items() if name != "summary"}, "summary": single}
-    tables = {name: frame for name, frame in tables.items() if 0 < len(frame) <= MOST_ROWS or name == "summary"}
+    tables = {name: frame for name, frame in tables.items() if 0 < len(frame) <= MAX_ROWS or name == "summary"}
     return ResultDocument(
         tables=[_table(name, frame) for name, frame in tables.items()],
         data=data,

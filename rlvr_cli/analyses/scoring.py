@@ -39,7 +39,7 @@ class LoadedPolicy:
 
         Completions of a batch start in the same column.
         """
-        from rlvr_cli.training.log_probs import MOST_LOGITS
+        from rlvr_cli.training.log_probs import MAX_LOGITS
 
         vocabulary = self.model.config.vocab_size
         by_prompt: dict[str, list[int]] = {}
@@ -48,7 +48,7 @@ class LoadedPolicy:
                 by_prompt.setdefault(row["prompt"], []).append(index)
         for indices in by_prompt.values():
             longest = max(len(rows[index]["token_ids"]) for index in indices)
-            size = max(1, MOST_LOGITS // ((longest + 1) * vocabulary))
+            size = max(1, MAX_LOGITS // ((longest + 1) * vocabulary))
             yield from (indices[start : start + size] for start in range(0, len(indices), size))
 
     def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:

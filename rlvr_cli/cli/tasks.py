@@ -102,7 +102,7 @@ def fetch(
     """
     from dataclasses import asdict
 
-    from rlvr_cli.models.source import connection_problem, is_offline
+    from rlvr_cli.models.source import find_connection_problem, is_offline
     from rlvr_cli.tasks.data import PUBLIC
     from rlvr_cli.tasks.fetch import fetch as fetch_set
     from rlvr_cli.tasks.sets import task_to_fetch
@@ -119,7 +119,7 @@ def fetch(
         problems.append(f"--revision {revision}: is that of one data set; fetch them one by one.")
     if problems:
         raise UserError(problems)
-    offline = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set" if is_offline() else connection_problem()
+    offline = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set" if is_offline() else find_connection_problem()
     if offline is not None:
         raise UserError(
             f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder}, or put the files "

@@ -151,9 +151,9 @@ def command(
         if outcome.status == "finished" and manifest.get("no_signal"):
             say(console, f"WARNING: {manifest['no_signal']}")
     if world.processes > 1:
-        from rlvr_cli.training.worker import leave
+        from rlvr_cli.training.worker import exit_process
 
-        leave(outcome.exit_code)
+        exit_process(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
 
 

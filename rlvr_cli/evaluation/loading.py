@@ -63,10 +63,10 @@ def _in_process(subject: EvaluatedModel, config: Config, engine: str) -> Sampler
 
 def _in_vllm(subject: EvaluatedModel, config: Config) -> Sampler:
     from rlvr_cli.evaluation.sampling import VllmSampler
-    from rlvr_cli.models.sampling.vllm import load_vllm, model_folder
+    from rlvr_cli.models.sampling.vllm import fetch_model_folder, load_vllm
     from rlvr_cli.models.tokenizer import load_facts
 
-    folder = model_folder(subject.model, revision_of(subject, config))
+    folder = fetch_model_folder(subject.model, revision_of(subject, config))
     facts = load_facts(str(folder), False, revision=None)
     return VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder)
 

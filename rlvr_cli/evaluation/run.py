@@ -18,7 +18,7 @@ from rlvr_cli.evaluation.metrics import PairedComparison, compare_models
 from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
-from rlvr_cli.models.reading import unread
+from rlvr_cli.models.reading import unknown_tokens_error
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.store.evaluation import Evaluation, Provenance, read_result
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unknown_token_share
@@ -163,7 +163,7 @@ def _evaluate(job: EvalJob, subject: EvaluatedModel, sampler: Sampler, view: Pro
         ids = [prompt_ids(task, problem, tokenizer) for problem in job.problems[:PROMPTS_MEASURED]]
         if (share := unknown_token_share(ids, tokenizer)) >= HARDLY_READABLE:
             # The tokenizer does not know what the prompts consist of: no number means much then.
-            view.say(f"WARNING: {unread(task.name, model, share)}")
+            view.say(f"WARNING: {unknown_tokens_error(task.name, model, share)}")
     steps = () if subject.step is None else (subject.step,)
     trained_on = job.trained_on.get(subject.label, 0)
     provenance = Provenance(model, subject.base or subject.model, benchmark, steps, trained_on=trained_on)

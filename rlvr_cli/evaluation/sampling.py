@@ -21,11 +21,11 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
-from rlvr_cli.models.reading import too_long
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, greedy_once
+from rlvr_cli.models.reading import length_error
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, sample_greedy
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
-from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm
+from rlvr_cli.models.sampling.vllm import files_digest, generate_with_vllm
 from rlvr_cli.models.source import prompt_style
 from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
@@ -90,7 +90,7 @@ class BatchSampler(Sampler):
         prompts = {problem.id: prompt_ids(task, problem, self.tokenizer) for problem in problems}
         longest_prompt = max((len(ids) for ids in prompts.values()), default=0)
         if self.max_sequence is not None and longest_prompt + settings.max_new_tokens > self.max_sequence:
-            raise UserError(too_long("max_new_tokens", settings.max_new_tokens, longest_prompt, self.max_sequence))
+            raise UserError(length_error("max_new_tokens", settings.max_new_tokens, longest_prompt, self.max_sequence))
         hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
 
         def stored_keys() -> frozenset[SampleKey]:
@@ -140,7 +140,7 @@ class BatchSampler(Sampler):
         def sampled(on_done: OnDone | None) -> Completions:
             if temperature:
                 return self.engine(self.model, of_rows, params, keys=row_keys, on_done=on_done)
-            return greedy_once(self.engine, self.model, of_rows, params, keys=row_keys, on_done=on_done)
+            return sample_greedy(self.engine, self.model, of_rows, params, keys=row_keys, on_done=on_done)
 
         chosen = [problems[problem_id] for problem_id, _ in keys]
         judged = sample_and_judge(sampled, task, chosen, self.tokenizer, self.stops)
@@ -223,7 +223,7 @@ class VllmSampler(BatchSampler):
 
     def __init__(self, engine: Any, facts: ModelFacts, folder: Path) -> None:
         super().__init__(generate_with_vllm, engine, facts.tokenizer, facts.stops, facts.positions)
-        self.style, self.weights = facts.style, f"files {files_hash(folder)}"
+        self.style, self.weights = facts.style, f"files {files_digest(folder)}"
 
 
 def deal(keys: Sequence[SampleKey], processes: int) -> list[list[SampleKey]]:
@@ -289,7 +289,7 @@ def sample_and_judge(
         completions = sample(judge)
         sampled = time.perf_counter()
         rest = [row for row in range(len(problems)) if row not in by_row]
-        judge(rest, completions.of(rest))
+        judge(rest, completions.select(rest))
         verdict_of = dict(zip(by_row, judging.verdicts(), strict=True))
     rows = range(len(problems))
     texts, verdicts = [by_row[row] for row in rows], [verdict_of[row] for row in rows]

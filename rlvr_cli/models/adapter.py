@@ -123,7 +123,7 @@ def trained_tensors(model: Any) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_trained(model: Any, tensors: dict[str, Tensor]) -> None:
+def load_trained_tensors(model: Any, tensors: dict[str, Tensor]) -> None:
     """Load the weights of :func:`trained_tensors`. Raises ValueError for other layers or shapes than the model's."""
     own = {_file_name(name): weight for name, weight in model.named_parameters() if ".lora_" in name}
     if own.keys() != tensors.keys():
@@ -172,7 +172,7 @@ def merged(model: Any) -> Iterator[Any]:
             base.set_submodule(name, layer)
 
 
-def merge(model: Any) -> Any:
+def merge_and_unload(model: Any) -> Any:
     """Merge the adapters of a PEFT model into its base permanently and dequantize it; return the base."""
     base = _base_of(model)
     for name, layer in _special_layers(base):
@@ -264,7 +264,7 @@ def _dequantized(layer: Any) -> Tensor:
     return weight
 
 
-def engine_for_adapters(engine: Engine, *, merges: bool) -> Engine:
+def wrap_engine(engine: Engine, *, merges: bool) -> Engine:
     """Wrap ``engine`` for a PEFT model, whose adapters it merges.
 
     Args:
@@ -307,7 +307,7 @@ class AdapterFolder:
         described.save_pretrained(folder)
 
 
-def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
+def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
     """Attach the adapter in ``folder`` to its base ``model``, frozen; return the PEFT model.
 
     Raises:
@@ -363,6 +363,6 @@ def _check_mergeable(model: Any) -> None:
             raise ValueError(f"it adapts {name}, which shares its weights; merge it with PEFT first")
 
 
-def load_adapter_of_checkpoint(model: Any, checkpoint: Path) -> None:
+def load_adapter_checkpoint(model: Any, checkpoint: Path) -> None:
     """Load the weights of :class:`AdapterFolder` into ``model``, for further training."""
-    load_trained(model, load_file(checkpoint / ADAPTER_WEIGHTS))
+    load_trained_tensors(model, load_file(checkpoint / ADAPTER_WEIGHTS))

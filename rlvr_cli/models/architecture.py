@@ -17,13 +17,13 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.models.sampling.memory import kv_bytes
 from rlvr_cli.models.source import (
     PRESETS,
-    base_of,
-    connection_problem,
+    find_connection_problem,
     holds_adapter,
     hub_presets,
     is_cached,
     is_hub_id,
     is_offline,
+    read_base,
     resolve_model,
     weight_shapes,
 )
@@ -88,9 +88,9 @@ class Architecture:
     @property
     def linear_parameters(self) -> int:
         """The weights of the blocks' linear layers, which QLoRA quantizes."""
-        return self.linear_parameters_of(None)
+        return self.count_linear_parameters(None)
 
-    def linear_parameters_of(self, targets: Collection[str] | None) -> int:
+    def count_linear_parameters(self, targets: Collection[str] | None) -> int:
         """Count the weights of the blocks' linear layers of these names; None = of all."""
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * sum(inputs * outputs for inputs, outputs in shapes)
@@ -143,7 +143,7 @@ def _count_parameters(config: Mapping[str, Any]) -> int:
         return int(AutoModelForCausalLM.from_config(described, trust_remote_code=False).num_parameters())
 
 
-def parameters_of(model: Any) -> int:
+def count_parameters(model: Any) -> int:
     """Count the parameters of a loaded model as they were before adapters, 4-bit packing and sharding."""
     import torch
 
@@ -153,14 +153,14 @@ def parameters_of(model: Any) -> int:
 
 
 @dataclass(frozen=True)
-class FoundArchitecture:
+class ArchitectureInfo:
     """A model's architecture and its source, or None and the reason."""
 
     architecture: Architecture | None
     source: str
 
 
-def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> FoundArchitecture:
+def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> ArchitectureInfo:
     """Find the architecture of a preset, a model folder or a hub id. Loads no weights.
 
     Args:
@@ -173,23 +173,23 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
     if name in hub_ids and revision is None:
         preset = next(preset for preset, hub in presets.items() if hub == hub_ids[name])
         values = dict(preset_document("models", preset).data["architecture"])
-        return FoundArchitecture(from_config(values, values["parameters"]), f"the preset {preset}")
+        return ArchitectureInfo(from_config(values, values["parameters"]), f"the preset {preset}")
     folder = PRESETS.get(name) or local_path(name)
     if folder.is_dir():
         if holds_adapter(folder) and not (folder / "config.json").is_file():
-            base = base_of(folder)
+            base = read_base(folder)
             return find_architecture(base.name, base.revision, download=download)
         return _read(folder / "config.json")
     hub_id = hub_ids.get(name, name)
     if not is_hub_id(hub_id):
         resolve_model(name, revision=revision)
-    if is_cached(hub_id) or (download and not is_offline() and connection_problem() is None):
+    if is_cached(hub_id) or (download and not is_offline() and find_connection_problem() is None):
         return _from_hub(hub_id, revision)
     reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not respond"
-    return FoundArchitecture(None, f"{hub_id} is not in the local cache and {reason}; give a folder with config.json")
+    return ArchitectureInfo(None, f"{hub_id} is not in the local cache and {reason}; give a folder with config.json")
 
 
-def _from_hub(hub_id: str, revision: str | None) -> FoundArchitecture:
+def _from_hub(hub_id: str, revision: str | None) -> ArchitectureInfo:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import hf_hub_download
@@ -197,20 +197,20 @@ def _from_hub(hub_id: str, revision: str | None) -> FoundArchitecture:
     try:
         return _read(Path(hf_hub_download(hub_id, "config.json", revision=revision)))
     except (OSError, ValueError) as error:
-        return FoundArchitecture(None, f"{hub_id}: its config.json cannot be downloaded ({str(error).splitlines()[0]})")
+        return ArchitectureInfo(None, f"{hub_id}: its config.json cannot be downloaded ({str(error).splitlines()[0]})")
 
 
-def _read(file: Path) -> FoundArchitecture:
+def _read(file: Path) -> ArchitectureInfo:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(config, dict):
             raise ValueError("not a JSON object")
     except (OSError, ValueError) as error:
-        return FoundArchitecture(None, f"{file}: {error}")
+        return ArchitectureInfo(None, f"{file}: {error}")
     try:
         shape = from_config(config, parameters=0)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        return FoundArchitecture(None, f"{file}: a size is missing or no number ({error!r})")
+        return ArchitectureInfo(None, f"{file}: a size is missing or no number ({error!r})")
     family = shape.family
     try:
         shapes = weight_shapes(file.parent)
@@ -225,6 +225,6 @@ def _read(file: Path) -> FoundArchitecture:
             counted = _count_parameters(config)
         except Exception as error:  # any error of a model class
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            return FoundArchitecture(None, f"{file}: transformers cannot build the family {family} ({reason})")
+            return ArchitectureInfo(None, f"{file}: transformers cannot build the family {family} ({reason})")
         source = f"{file}; parameters counted on the meta device"
-    return FoundArchitecture(replace(shape, parameters=counted), source)
+    return ArchitectureInfo(replace(shape, parameters=counted), source)

@@ -139,7 +139,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
 
     manifest, step = run.read_manifest(), int(checkpoint.name.removeprefix("step-"))
     base, dataset = public_name(config.model.name), _hub_dataset(config)
-    licence: dict[str, Any] = licence_of(config.model.name)
+    licence: dict[str, Any] = load_licence(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
     evaluations = [stored.result for stored in finals(run) if stored.steps == (step,)]
@@ -197,7 +197,7 @@ def public_name(name: str) -> str:
     return Path(name).name if name.startswith((".", "/", "~")) or Path(name).is_dir() else name
 
 
-def licence_of(base: str) -> dict[str, str]:
+def load_licence(base: str) -> dict[str, str]:
     """Return `license`, `license_name` and `license_link` of a model's card; empty without a card."""
     from huggingface_hub import ModelCard
 
@@ -290,7 +290,7 @@ def bibtex(paper: Paper) -> str:
     return f"@misc{{{key}-{number},\n{inside}}}"
 
 
-def card_parts(method: str) -> tuple[str, list[str], dict[str, str]]:
+def card_metadata(method: str) -> tuple[str, list[str], dict[str, str]]:
     """Return a method's name, tags, and paper (title, id, citation) for TRL's model card."""
     presets: Sequence[Preset] = _presets(method)
     if not presets:

@@ -23,7 +23,7 @@ REPOSITORY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedModel:
     """An exported model: folder, source checkpoint, and number format of its weights."""
 
     folder: Path
@@ -46,7 +46,7 @@ def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
         )
 
 
-def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> Exported:
+def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> ExportedModel:
     """Write the model of ``checkpoint`` to ``output`` atomically, replacing an earlier export.
 
     Args:
@@ -85,10 +85,10 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
                 path.chmod(0o755 if path.is_dir() else 0o644)
     except SafetensorError as error:
         raise RunError(f"--output {output}: cannot be written: {error}. Nothing was written.") from error
-    return Exported(output, checkpoint, dtype)
+    return ExportedModel(output, checkpoint, dtype)
 
 
-def push(exported: Exported, repository: str, *, private: bool) -> str:
+def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
     """Upload the folder to the hub and return its address. Raises RunError where the hub refuses."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

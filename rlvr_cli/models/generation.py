@@ -7,7 +7,7 @@ from typing import Any
 from transformers import GenerationConfig
 
 
-class KeptGenerationConfig(GenerationConfig):
+class LenientGenerationConfig(GenerationConfig):
     """A generation config that is saved with unused values (a temperature without do_sample).
 
     transformers only warns of such values in an unchanged config, but refuses to save a changed one, and a trainer
@@ -22,4 +22,4 @@ def keep_generation_config(model: Any) -> None:
     """Make ``model`` saveable with any generation config, also after a trainer has changed its tokens."""
     config = getattr(model, "generation_config", None)
     if type(config) is GenerationConfig:
-        config.__class__ = KeptGenerationConfig
+        config.__class__ = LenientGenerationConfig

@@ -24,7 +24,7 @@ _WIDTH = 704  # 64 mod 128
 _LOGIT = -120.0
 
 
-def cudnn_attention_off() -> None:
+def disable_cudnn_attention() -> None:
     """Keep ``scaled_dot_product_attention`` from choosing cuDNN's kernel in this process."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
@@ -44,11 +44,11 @@ def prepare_attention(device: torch.device, *, gradients: bool) -> None:
     """
     if device.type != "cuda":
         return
-    cudnn_attention_off()
+    disable_cudnn_attention()
     dtype = torch.bfloat16 if has_bfloat16() else torch.float32
-    problem, way_out = attention_problem(device, dtype, gradients=False), ""
+    problem, way_out = find_attention_problem(device, dtype, gradients=False), ""
     if problem is None and gradients:
-        problem = attention_problem(device, dtype)
+        problem = find_attention_problem(device, dtype)
         way_out = ", or use model.attention=eager, which does without these kernels"
     if problem is not None:
         raise UserError(
@@ -58,7 +58,7 @@ def prepare_attention(device: torch.device, *, gradients: bool) -> None:
         )
 
 
-def attention_problem(
+def find_attention_problem(
     device: torch.device,
     dtype: torch.dtype,
     *,

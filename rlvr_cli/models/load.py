@@ -12,13 +12,13 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.libraries import import_library, quiet_hub, remote_code_allowed
 from rlvr_cli.models.source import (
     ModelSource,
-    base_of,
-    connection_problem,
+    find_connection_problem,
     holds_adapter,
     is_cached,
     is_offline,
+    read_base,
     resolve_model,
-    unreachable,
+    unreachable_message,
 )
 
 # Decoders' replacement of incomplete or invalid bytes.
@@ -54,22 +54,22 @@ def load_model(
     import_library("transformers.generation")
     import torch
 
-    from rlvr_cli.models.gpu import cudnn_attention_off
+    from rlvr_cli.models.gpu import disable_cudnn_attention
 
     if not torch.cuda.is_available():
         # Otherwise DeepSpeed, which PEFT and saving a model import, probes for an accelerator and warns.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     target = torch.device(device)
     if target.type == "cuda":
-        cudnn_attention_off()
+        disable_cudnn_attention()
     folder = Path(source.location)
     if source.kind != "hub" and holds_adapter(folder):
         if in_4_bits:
             raise UserError(f"model: {name} is an adapter. To train on it in 4 bits, export it first: `rlvr export`.")
-        adapted = load_adapted(name, device=device, attention=attention)
-        from rlvr_cli.models.adapter import merge
+        adapted = load_with_adapter(name, device=device, attention=attention)
+        from rlvr_cli.models.adapter import merge_and_unload
 
-        model, wanted = merge(adapted), _dtype(dtype, target)
+        model, wanted = merge_and_unload(adapted), _dtype(dtype, target)
         if model.dtype != wanted:
             # Not the buffers: the frequencies of rotary positions stay in float32, as transformers loads them.
             for parameter in model.parameters():
@@ -81,13 +81,13 @@ def load_model(
     return model.eval(), _checked(tokenizer, model, name)
 
 
-def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
+def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
     """Load the base of the adapter in the folder ``name``, with the adapter in its layers (PEFT), as in training.
 
     Raises UserError as :func:`load_model`, and for another base than that of the training.
     """
     folder = Path(resolve_model(name).location)
-    base = base_of(folder)
+    base = read_base(folder)
     try:
         model, _ = load_model(
             base.name,
@@ -99,9 +99,9 @@ def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None
         )
     except UserError as error:
         raise UserError([f"{folder} is an adapter on {base.name}. {problem}" for problem in error.problems]) from error
-    from rlvr_cli.models.adapter import attach
+    from rlvr_cli.models.adapter import attach_adapter
 
-    return attach(model, folder, base)
+    return attach_adapter(model, folder, base)
 
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
@@ -130,7 +130,7 @@ def load_model_config(name: str, *, revision: str | None = None) -> Any:
         and holds_adapter(Path(source.location))
         and not (Path(source.location) / "config.json").is_file()
     ):
-        base = base_of(Path(source.location))
+        base = read_base(Path(source.location))
         return load_model_config(base.name, revision=base.revision)
     options = _options(source, revision)
     quiet_hub()
@@ -221,10 +221,10 @@ def _checked(tokenizer: Any, model: Any, name: str) -> Any:
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """Return every stop token: the tokenizer's, and those of the model's generation config."""
-    return stop_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
+    return combine_eos_token_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
 
 
-def stop_ids(configured: int | list[int] | None, tokenizer: Any) -> tuple[int, ...]:
+def combine_eos_token_ids(configured: int | list[int] | None, tokenizer: Any) -> tuple[int, ...]:
     """Return every stop token: ``configured``, those of a generation config, and the tokenizer's."""
     ids = configured if isinstance(configured, list) else [configured]
     return tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
@@ -246,9 +246,9 @@ def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
     if source.kind != "hub":
         return options
     options["revision"] = revision or "main"
-    if not is_offline() and (problem := connection_problem()):
+    if not is_offline() and (problem := find_connection_problem()):
         if not is_cached(source.location):
-            raise UserError(unreachable(source.location, revision, problem))
+            raise UserError(unreachable_message(source.location, revision, problem))
         options["local_files_only"] = True
     return options
 
@@ -275,7 +275,7 @@ def _explain(source: ModelSource, revision: str | None, error: Exception, attent
     if len(text) > 300:
         text = text[:297] + "..."
     if source.kind == "hub":
-        return unreachable(source.location, revision, text.rstrip("."))
+        return unreachable_message(source.location, revision, text.rstrip("."))
     return f"model: {source.location} cannot be loaded: {text}"
 
 

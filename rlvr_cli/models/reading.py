@@ -21,7 +21,7 @@ from rlvr_cli.tasks.problem import Problem
 FEW_PROBLEMS = 32
 
 
-def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
+def length_error(key: str, new_tokens: int, longest: int, positions: int) -> str:
     """Return the error for ``new_tokens`` after ``longest`` prompt tokens in a model with ``positions``."""
     if longest >= positions:
         return (
@@ -34,7 +34,7 @@ def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
     )
 
 
-def unread(task: str, model: str, share: float) -> str:
+def unknown_tokens_error(task: str, model: str, share: float) -> str:
     """Return the error for a ``share`` of unknown tokens in a task's prompts, with models that read the task."""
     own = {path.name: name for name, path in PRESETS.items()}  # of a task, its lab
     reads = next((other for other, name in own.items() if name == model), None)
@@ -62,11 +62,15 @@ def check_prompts(
     if share >= UNREADABLE:
         raise UserError(
             f"task.name={config.task.name}: the model cannot learn from these prompts: "
-            f"{unread(config.task.name, config.model.name, share)} train.on_no_signal=off trains anyway."
+            f"{unknown_tokens_error(config.task.name, config.model.name, share)} train.on_no_signal=off trains anyway."
         )
     if positions is not None and longest + new_tokens > positions:
-        raise UserError(too_long("rollout.max_new_tokens", new_tokens, longest, positions))
-    return (f"WARNING: {unread(config.task.name, config.model.name, share)}",) if share >= HARDLY_READABLE else ()
+        raise UserError(length_error("rollout.max_new_tokens", new_tokens, longest, positions))
+    return (
+        (f"WARNING: {unknown_tokens_error(config.task.name, config.model.name, share)}",)
+        if share >= HARDLY_READABLE
+        else ()
+    )
 
 
 def check_readable(config: Config) -> None:

@@ -94,11 +94,11 @@ def is_hub_id(name: str) -> bool:
 
 def _on_the_hub(name: str, hub_id: str, revision: str | None) -> ModelSource:
     if is_offline() and not is_cached(hub_id):
-        raise UserError(unreachable(hub_id, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
+        raise UserError(unreachable_message(hub_id, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
     return ModelSource(name, "hub", hub_id)
 
 
-def unreachable(name: str, revision: str | None, why: str) -> str:
+def unreachable_message(name: str, revision: str | None, why: str) -> str:
     """Return the message for a hub model that is not available."""
     model = f"{name} (revision {revision})" if revision else name
     return (
@@ -126,7 +126,7 @@ def prompt_style(model_config: Any) -> PromptStyle:
 
 
 @cache
-def connection_problem() -> str | None:
+def find_connection_problem() -> str | None:
     """Return why the Hugging Face hub cannot be reached, or None. Cached; times out after ten seconds.
 
     The hub's library would retry for most of a minute.
@@ -172,7 +172,7 @@ def _check_adapter(folder: Path) -> None:
         problems.append(f"model: {folder} has no tokenizer. Copy the tokenizer files of the adapter's model into it.")
     if problems:
         raise UserError(problems)
-    base = base_of(folder)
+    base = read_base(folder)
     try:
         resolve_model(base.name, revision=base.revision)
     except UserError as error:
@@ -282,7 +282,7 @@ def holds_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
-def base_of(folder: Path) -> AdapterBase:
+def read_base(folder: Path) -> AdapterBase:
     """Return the base of the adapter in ``folder``, from base.json or PEFT's configuration.
 
     Raises UserError if neither can be read.

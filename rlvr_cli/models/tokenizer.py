@@ -8,14 +8,14 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.libraries import quiet_hub, remote_code_allowed
-from rlvr_cli.models.load import stop_ids
+from rlvr_cli.models.load import combine_eos_token_ids
 from rlvr_cli.models.source import (
-    base_of,
-    connection_problem,
+    find_connection_problem,
     holds_adapter,
     is_cached,
     is_offline,
     prompt_style,
+    read_base,
     resolve_model,
 )
 
@@ -43,13 +43,13 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if on_hub:
         options["revision"] = revision or "main"
-        if is_cached(location) and (is_offline() or connection_problem()):
+        if is_cached(location) and (is_offline() or find_connection_problem()):
             options["local_files_only"] = True
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     base, base_options = location, options
     if not on_hub and holds_adapter(Path(location)):
-        named = base_of(Path(location))
+        named = read_base(Path(location))
         source = resolve_model(named.name, revision=named.revision)
         base, base_options = source.location, {"trust_remote_code": remote_code_allowed()}
         if source.kind == "hub" and named.revision:
@@ -68,4 +68,4 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
     except (OSError, ValueError):
         configured = None
     positions = getattr(config, "max_position_embeddings", None)
-    return ModelFacts(tokenizer, stop_ids(configured, tokenizer), prompt_style(config), positions)
+    return ModelFacts(tokenizer, combine_eos_token_ids(configured, tokenizer), prompt_style(config), positions)

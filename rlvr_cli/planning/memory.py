@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.models.sampling.memory import MOST_ROWS, PREFILL_TOKENS, RowMemory, activation_bytes, usable
+from rlvr_cli.models.sampling.memory import MAX_ROWS, PREFILL_TOKENS, RowMemory, activation_bytes, usable_bytes
 
 GIB = 2**30
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3"]
@@ -31,7 +31,7 @@ Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # training/log_probs.py: logits at once on a CPU, and on a GPU.
-MOST_LOGITS, GPU_LOGITS = 2**26, 2**29
+MAX_LOGITS, MAX_GPU_LOGITS = 2**26, 2**29
 # TRL 1.16: kernels/chunked_logprob.py and trainer/utils.py.
 TILE_TOKENS, TILE_WORDS = 4096, 32768
 # models/sampling/transformers.py.
@@ -406,7 +406,7 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
     gathered = not frozen and training.accumulates
     weight_gradient = 0 if frozen else 4 * v * h
     rows = b * training.completion_tokens
-    at_once = min(rows, max(1, (GPU_LOGITS if training.gpu else MOST_LOGITS) // v))
+    at_once = min(rows, max(1, (MAX_GPU_LOGITS if training.gpu else MAX_LOGITS) // v))
     # Logits in the format of the arithmetic, and in float32.
     logits = (4 + (training.compute if training.compute != 4 else 0)) * at_once * v
     picked = training.stream * rows * h
@@ -458,7 +458,7 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
     if training.adapter is not None and engine not in ("none", "transformers"):
         adapter = training.adapter
         # Layers in 4 bits become plain ones, in the format of the other weights.
-        merged = model.linear_parameters_of(None if adapter.quantized else adapter.targets)
+        merged = model.count_linear_parameters(None if adapter.quantized else adapter.targets)
         size = (training.weights if adapter.quantized else element) * merged
         full_weights.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
     yield from full_weights
@@ -524,8 +524,8 @@ def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room
     """Return the completions that the local sampler decodes together in ``room`` free bytes."""
     if sampling.batch is not None:
         return min(sampling.rows, sampling.batch)
-    limit = min(sampling.rows, MOST_ROWS) if training.gpu else sampling.rows
-    free = usable(max(0, room)) - _prompts(memory, training, sampling, sampling.rows)
+    limit = min(sampling.rows, MAX_ROWS) if training.gpu else sampling.rows
+    free = usable_bytes(max(0, room)) - _prompts(memory, training, sampling, sampling.rows)
     return memory.rows(limit, free, training.tokens, sorts=sampling.sorts)
 
 

@@ -15,7 +15,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
-from rlvr_cli.models.architecture import Architecture, FoundArchitecture, find_architecture
+from rlvr_cli.models.architecture import Architecture, ArchitectureInfo, find_architecture
 from rlvr_cli.models.reading import check_readable
 from rlvr_cli.models.sampling.memory import FAMILIES
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
@@ -201,7 +201,7 @@ def memory_plan(
     }
 
 
-def _parameters(model_source: FoundArchitecture, training: Training) -> dict[str, Any]:
+def _parameters(model_source: ArchitectureInfo, training: Training) -> dict[str, Any]:
     model = model_source.architecture
     if model is None:
         return {"total": None, "trained": None, "note": model_source.source}

@@ -21,14 +21,14 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import fsync
-from rlvr_cli.models.adapter import load_adapter_of_checkpoint, trained_tensors
+from rlvr_cli.models.adapter import load_adapter_checkpoint, trained_tensors
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import IN_CHECKPOINT, Sealer, drop_made_again
 from rlvr_cli.runs.seal import Entries, write_seal
 from rlvr_cli.runs.trained_on import FILE as TRAINED_ON
 from rlvr_cli.training import checkpoint_state
-from rlvr_cli.training.value_head import HEAD_FILE, split_off
+from rlvr_cli.training.value_head import HEAD_FILE, split_value_head
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD
 from rlvr_cli.training.zero import Zero
 
@@ -98,8 +98,10 @@ class Checkpointer(TrainerCallback):
         """Return the model's weights to publish and the value head's; called in every process."""
         trainer, zero = self.trainer, self.trainer.zero
         if trainer.adapter:
-            return split_off(trained_tensors(trainer.model) if zero is None else zero.trained(trained_tensors))
-        return split_off(trainer.model.state_dict() if zero is None else zero.weights())
+            return split_value_head(
+                trained_tensors(trainer.model) if zero is None else zero.gather_trained(trained_tensors)
+            )
+        return split_value_head(trainer.model.state_dict() if zero is None else zero.gather_state_dict())
 
     def _write(
         self,
@@ -165,7 +167,7 @@ class Checkpointer(TrainerCallback):
         self._unfinished = checkpoint
         model = self.trainer.model
         if self.trainer.adapter is not None:
-            load_adapter_of_checkpoint(model, checkpoint)
+            load_adapter_checkpoint(model, checkpoint)
             model = model.get_base_model()
         else:
             _load_model_weights(model, checkpoint)

@@ -10,14 +10,14 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedConfig
 
-# An object, its attribute, and the dropout probability in train mode.
+# A module or config, its attribute, and the dropout probability in train mode.
 Dropout = tuple[Any, str, float]
 
 
-def dropouts(model: nn.Module) -> list[Dropout]:
-    """Return every active dropout of ``model``: dropout layers, and probabilities in layers and the configuration.
+def find_dropouts(model: nn.Module) -> list[Dropout]:
+    """Return every active dropout of ``model``: dropout layers, and probabilities in modules and configs.
 
-    Adapters' dropout is excluded: it has its key, with the default 0.
+    Adapters are excluded: their dropout has its own key, 0 by default.
     """
     adapters: set[int] = set()
     for layer in model.modules():
@@ -30,7 +30,7 @@ def dropouts(model: nn.Module) -> list[Dropout]:
         if id(module) not in adapters:
             holders[id(module)] = module
             config = getattr(module, "config", None)
-            # Some layers read it at every pass.
+            # Some layers read the config in every forward pass.
             if isinstance(config, PreTrainedConfig):
                 holders[id(config)] = config
     return [
@@ -46,7 +46,7 @@ def _is_dropout(holder: Any, name: str) -> bool:
 
 
 @contextmanager
-def switched_off(dropped: Sequence[Dropout]) -> Iterator[None]:
+def disable_dropouts(dropped: Sequence[Dropout]) -> Iterator[None]:
     """Disable the dropouts inside the context."""
     for holder, name, _ in dropped:
         setattr(holder, name, 0.0)

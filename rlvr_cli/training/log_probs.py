@@ -1,4 +1,4 @@
-"""Log-probs of chosen tokens under a causal model, without the logits of a whole batch in memory."""
+"""Log-probs of chosen tokens under a causal model, without storing the logits of a whole batch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-# Logits in memory at a time: 256 MiB in float32 on a CPU, 2 GiB on a GPU, where small chunks are slow.
-MOST_LOGITS, GPU_LOGITS = 2**26, 2**29
-
-
-# Tolerance for two computations of a tiny batch: above rounding, below another formula. At least this many epsilons of
-# the number format.
-_SAME, _STEPS = 1e-3, 8
+# Logits of a chunk: 256 MiB in float32 on a CPU, 2 GiB on a GPU, where small chunks are slow.
+MAX_LOGITS, MAX_GPU_LOGITS = 2**26, 2**29
+# Relative tolerance for two computations of a tiny batch: above rounding, below the effect of another formula. At least
+# this many epsilons of the number format.
+_TOLERANCE, _EPSILONS = 1e-3, 8
 # Logits beyond any model's soft cap (Gemma's are 30 and 50).
-_LARGE = 1e3
+_LARGE_LOGIT = 1e3
 
 
 def causal_model(model: Any) -> Any:
@@ -38,13 +36,13 @@ def completion_states(
 ) -> Tensor:
     """Return (B, T, H), the hidden state before each token of the completions.
 
-    Positions count from each row's first token, however it is padded on the left.
+    Positions count from each row's first token, whatever its padding.
 
     Args:
         model: a causal model of transformers. prompt_ids, prompt_mask: (B, P) or (D, P), left-padded.
         completion_ids, completion_mask: (B, T), right-padded.
-        prompts: (B,) the index of each row's prompt among D: each is computed once, its keys and values serve all of
-            its completions, and its gradient is the sum of theirs. None: row i continues prompt i.
+        prompts: (B,) the index of each row's prompt among D. Each is computed once, all of its completions attend to
+            its keys and values, and gradients add up in it. None: row i continues prompt i.
     """
     layers = getattr(model, model.base_model_prefix)
     if prompts is None:
@@ -77,7 +75,7 @@ def completion_states(
 
 
 class _LogProbs(torch.autograd.Function):
-    """log softmax of (n, V) logits at (n,) targets, with one n x V buffer for the gradient and none for the result."""
+    """Log-softmax of (n, V) logits at (n,) targets, with one n x V buffer for the gradient and none for the result."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,9 +88,9 @@ class _LogProbs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
         logits, targets, normalisers = ctx.saved_tensors
-        of_logits = torch.sub(logits, normalisers.unsqueeze(-1)).exp_().mul_(-gradient.unsqueeze(-1))
-        of_logits.scatter_add_(-1, targets.unsqueeze(-1), gradient.unsqueeze(-1))
-        return of_logits, None
+        logit_gradient = torch.sub(logits, normalisers.unsqueeze(-1)).exp_().mul_(-gradient.unsqueeze(-1))
+        logit_gradient.scatter_add_(-1, targets.unsqueeze(-1), gradient.unsqueeze(-1))
+        return logit_gradient, None
 
 
 def token_log_probs(
@@ -106,15 +104,15 @@ def token_log_probs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return (n,) log-probs of ``targets`` and, if requested, (n,) entropies (nats, no gradient) at their positions.
 
-    Both under the sampling distribution, of logits divided by ``temperature``. The head is applied to chunks of at most
-    :data:`MOST_LOGITS` logits; with several chunks, the backward pass recomputes each.
+    Both are of the softmax of logits / ``temperature``. The head is applied to chunks of at most :data:`MAX_LOGITS`
+    logits (:data:`MAX_GPU_LOGITS`); with several chunks, the backward pass recomputes each.
 
     Args:
-        head: from states to logits. states: (n, H), one before each target. targets: (n,) token ids.
-        vocabulary: logits of each state.
+        head: from states to logits. states: (n, H), before each target. targets: (n,) token ids.
+        vocabulary: number of logits of a state.
     """
 
-    def chunk(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+    def compute_chunk(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         logits = head(states)
         # As in TRL's head, so that both have the same precision.
         logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -126,15 +124,15 @@ def token_log_probs(
             log_softmax = logits.detach() - normalisers.unsqueeze(-1)
             return log_probs, -(log_softmax.exp() * log_softmax).sum(dim=-1)
 
-    size = max(1, (GPU_LOGITS if states.is_cuda else MOST_LOGITS) // vocabulary)
+    size = max(1, (MAX_GPU_LOGITS if states.is_cuda else MAX_LOGITS) // vocabulary)
     if len(targets) <= size:
-        return chunk(states, targets)
+        return compute_chunk(states, targets)
     results = []
-    for some, wanted in zip(states.split(size), targets.split(size), strict=True):
+    for chunk in zip(states.split(size), targets.split(size), strict=True):
         if torch.is_grad_enabled():
-            results.append(checkpoint(chunk, some, wanted, use_reentrant=False))
+            results.append(checkpoint(compute_chunk, *chunk, use_reentrant=False))
         else:
-            results.append(chunk(some, wanted))
+            results.append(compute_chunk(*chunk))
     log_probs = torch.cat([log_prob for log_prob, _ in results])
     return log_probs, torch.cat([entropy for _, entropy in results]) if entropies else None
 
@@ -151,47 +149,48 @@ def chosen_log_probs(
     *,
     entropies: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return (B, T) log-probs of the ``chosen`` tokens (B, T), 0 elsewhere; their entropies; (B, T, H) the states.
+    """Return (B, T) log-probs of the ``chosen`` tokens (B, T), 0 elsewhere, their entropies, and the states (B, T, H).
 
     The head is applied only to the states before these tokens. Arguments as for :func:`completion_states` and
     :func:`token_log_probs`.
     """
     model = causal_model(model)
     states = completion_states(model, prompt_ids, prompt_mask, completion_ids, completion_mask, prompts)
-    where = chosen.nonzero(as_tuple=True)
+    indices = chosen.nonzero(as_tuple=True)
     head = model.get_output_embeddings()
-    # One call of the head for all chunks: ZeRO-3 gathers its weights in each call, and processes differ in chunks.
+    # One call of the head for all chunks: ZeRO-3 gathers its weights in each call, and processes have different numbers
+    # of chunks.
     function = partial(
         token_log_probs, head.forward, vocabulary=head.out_features, temperature=temperature, entropies=entropies
     )
-    log_probs, entropies_chosen = run_in_forward(head, head, function, states[where], completion_ids[where])
+    log_probs, chosen_entropies = run_in_forward(head, head, function, states[indices], completion_ids[indices])
 
-    def placed(values: Tensor) -> Tensor:
-        return values.new_zeros(chosen.shape).index_put(where, values)
+    def scatter(values: Tensor) -> Tensor:
+        return values.new_zeros(chosen.shape).index_put(indices, values)
 
-    return placed(log_probs), None if entropies_chosen is None else placed(entropies_chosen), states
+    return scatter(log_probs), None if chosen_entropies is None else scatter(chosen_entropies), states
 
 
 def run_in_forward(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
-    """Return ``function(*tensors)``, run as the forward pass of ``wrapped``, which holds ``model``.
+    """Return ``function(*tensors)``, run as the forward pass of ``wrapped``, which wraps ``model``.
 
     DDP and DeepSpeed prepare the backward pass in their forward pass, so all computation must happen in it.
     """
-    own = vars(model).get("forward")
+    original = vars(model).get("forward")
     model.forward = function
     try:
         return wrapped(*tensors)
     finally:
-        if own is None:
+        if original is None:
             del model.forward
         else:
-            model.forward = own
+            model.forward = original
 
 
-def head_is_linear(model: Any) -> bool:
-    """Return whether logits are exactly the head of the last hidden states: no cap, no scale.
+def has_linear_head(model: Any) -> bool:
+    """Return whether the logits are exactly the head of the last hidden states, without cap or scale.
 
-    Compared on a few tokens, with states so large that a cap would act; never raises for other architectures.
+    Tested on a few tokens, with states so large that a cap would act; never raises for other architectures.
     """
     model = causal_model(model)
     head, layers = model.get_output_embeddings(), getattr(model, model.base_model_prefix, None)
@@ -199,56 +198,53 @@ def head_is_linear(model: Any) -> bool:
         return False
     expected = []
 
-    def enlarged(layers: Any, inputs: Any, outputs: Any) -> Any:
+    def enlarge(layers: Any, inputs: Any, outputs: Any) -> Any:
         states = outputs.last_hidden_state
-        outputs.last_hidden_state = states * (_LARGE / head(states).abs().max().clamp(min=1e-6))
+        outputs.last_hidden_state = states * (_LARGE_LOGIT / head(states).abs().max().clamp(min=1e-6))
         expected.append(head(outputs.last_hidden_state))
         return outputs
 
-    watched = layers.register_forward_hook(enlarged)
+    hook = layers.register_forward_hook(enlarge)
     try:
-        with _looking(model):
-            logits = model(input_ids=_some_ids(head)).logits
+        with _probe_mode(model):
+            logits = model(input_ids=_probe_ids(head)).logits
     finally:
-        watched.remove()
+        hook.remove()
     # Some models call their layers' submodules directly.
-    return bool(expected) and _same(logits, expected[0])
+    return bool(expected) and _is_close(logits, expected[0])
 
 
-def prompts_can_be_shared(model: Any) -> bool:
-    """Return whether the model computes the same states for completions from their prompt's cached keys and values.
+def can_share_prompts(model: Any) -> bool:
+    """Return whether completions have the same states if computed from their prompt's cached keys and values.
 
-    Compared on a few tokens. False for other caches, and for position encodings that depend on the length of the text.
-    Requires ``head_is_linear``.
+    Tested on a few tokens. False for other caches, and for position encodings that depend on the sequence length.
+    Requires ``has_linear_head``.
     """
     model = causal_model(model)
     if _encoding_depends_on_length(model.config.get_text_config()):
         return False
-    with _looking(model):
-        ids = _some_ids(model.get_output_embeddings()).expand(2, -1)
+    with _probe_mode(model):
+        ids = _probe_ids(model.get_output_embeddings()).expand(2, -1)
         prompt, completion = ids[:, :4], ids[:, 4:]
         ones = torch.ones_like(ids)
         both = torch.zeros(2, dtype=torch.long, device=ids.device)
-        apart = completion_states(model, prompt, ones[:, :4], completion, ones[:, 4:])
+        unshared = completion_states(model, prompt, ones[:, :4], completion, ones[:, 4:])
         try:
             shared = completion_states(model, prompt[:1], ones[:1, :4], completion, ones[:, 4:], both)
         except (AttributeError, TypeError, RuntimeError):
             return False  # a cache without keys and values in layers, or with other state
-        return _same(shared, apart)
+        return _is_close(shared, unshared)
 
 
 def _encoding_depends_on_length(config: Any) -> bool:
     rope = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope, *rope.values()]  # one, or one for each kind of layer
-    return any(isinstance(kind, dict) and kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
+    encodings = [rope, *rope.values()]  # of all layers, or of each type of layer
+    return any(isinstance(rope, dict) and rope.get("rope_type") in ("dynamic", "longrope") for rope in encodings)
 
 
 @contextmanager
-def _looking(model: Any) -> Iterator[None]:
-    """Disable gradients and dropout, and use attention that supports any number format and device.
-
-    The weights may be in float32 and on a CPU here, which flash attention refuses.
-    """
+def _probe_mode(model: Any) -> Iterator[None]:
+    """Disable gradients and dropout, and use eager attention: flash attention supports no float32 and no CPU."""
     training = model.training
     configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     kernels = {
@@ -268,13 +264,13 @@ def _looking(model: Any) -> Iterator[None]:
         model.train(training)
 
 
-def _some_ids(head: Any) -> Tensor:
-    """(1, 8)."""
+def _probe_ids(head: Any) -> Tensor:
+    """Return (1, 8) token ids."""
     ids = torch.arange(8, device=head.weight.device) % int(head.out_features)
     return ids.unsqueeze(0)
 
 
-def _same(first: Tensor, other: Tensor) -> bool:
+def _is_close(first: Tensor, other: Tensor) -> bool:
     scale = max(float(other.float().abs().max()), 1e-6)
-    limit = max(_SAME, _STEPS * torch.finfo(first.dtype).eps)
+    limit = max(_TOLERANCE, _EPSILONS * torch.finfo(first.dtype).eps)
     return first.shape == other.shape and float((first - other).float().abs().max()) <= limit * scale

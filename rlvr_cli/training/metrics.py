@@ -127,7 +127,7 @@ class StepMeter:
         self._sums = self._sums.to(aux_loss.device)
         self._sums[first : first + 2] += torch.stack([aux_loss.detach() * share, share]).double()
 
-    def take(self) -> Tensor:
+    def take_sums(self) -> Tensor:
         """Return and reset the sums, in the order of ``SUMS``."""
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         return sums

@@ -1,23 +1,21 @@
 """The loss of an optimizer step, as a function of tensors.
 
-    loss = -sum over tokens of (F A + KL) / Z * log pi        the coefficients without gradient
-         + critic.coef * value loss                           where the method has a value head
+    loss = -sum over tokens of (F A + KL) / Z * log pi        no gradient through the coefficients
+         + critic.coef * value loss                           for methods with a value head
 
-Z, and any statistics of a method, are taken over the step's rows in all processes, so the losses of disjoint parts add
-up to the step's loss.
+Z, and any statistics of a method, are computed over the step's rows in all processes, so the losses of micro-batches
+add up to the step's loss.
 
 Truncated importance sampling (``tis_cap``), for a sampler that differs from the trained policy:
 
-    w = min(pi_old / pi_sampler, cap)        each token, without gradient; multiplies F A
+    w = min(pi_old / pi_sampler, cap)        per token, without gradient; multiplies F A
 
-If a row's tokens share one ratio (GSPO), they share the mean of their w.
+Tokens of a row with one common ratio (GSPO) share the mean of their w.
 
 pi_old is the trainer's probability of the token before the first update on the rollout, pi_sampler the sampler's,
 both at the sampling temperature. As TRL's ``vllm_importance_sampling_mode="token_truncate"`` (GRPOTrainer, 1.16), after
-Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025).
-
-How we differ from TRL: pi_old is the denominator of the update's ratio, so it takes no forward pass; there is no
-lower bound.
+Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025). Unlike in TRL, pi_old is
+the denominator of the update's ratio, so it takes no forward pass, and there is no lower bound.
 """
 
 from __future__ import annotations
@@ -31,21 +29,21 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
 from rlvr_cli.training.forward import Outputs
-from rlvr_cli.training.packing import TensorRows, policy_tokens
+from rlvr_cli.training.packing import TensorRows, policy_mask
 
 
 @dataclass(frozen=True)
 class Step:
-    """Statistics of a whole optimizer step for the losses of its parts.
+    """Counts and statistics of a whole optimizer step, for the losses of its micro-batches.
 
     Attributes:
-        which: the pass of the method.
+        pass_name: the pass of the method.
         count: () ``aggregation.count`` over the step's rows in all processes.
         tokens: () valid tokens in all processes.
         statistics: ``policy_loss.statistics`` of the step, or None.
     """
 
-    which: str
+    pass_name: str
     count: Tensor
     tokens: Tensor
     statistics: Tensor | None = None
@@ -53,18 +51,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of some rows of a step, with its terms.
+    """The loss of a micro-batch, with its terms.
 
     Attributes:
         total: () with gradient.
         tokens: the inputs of the coefficients, detached.
-        values: () the value loss, summed over its tokens; None without a value head.
+        value_loss: () summed over its tokens; None without a value head.
         mismatch: (n, T) log(pi_old / pi_sampler), or None.
     """
 
     total: Tensor
     tokens: Tokens
-    values: Tensor | None
+    value_loss: Tensor | None
     mismatch: Tensor | None
 
 
@@ -74,41 +72,41 @@ def loss(
     """Return the share of ``rows`` in the loss of ``step``.
 
     Args:
-        rows: ``advantages`` and ``completion_mask`` (n, T); ``old_log_probs`` where the policy has moved since it
-            sampled, and what else the method reads.
+        rows: ``advantages`` and ``completion_mask`` (n, T); ``old_log_probs`` after the rollout's first update, and
+            the method's other inputs.
         grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; the gradient does not depend on others.
-        tis_cap: largest weight of a token; None = no weights.
+        tis_cap: cap of the importance weights; None = no weights.
     """
-    tokens = tokens_of(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
+    tokens = build_tokens(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
     correction, mismatch = rows.get("importance_sampling_ratio"), None
     if "sampler_log_probs" in rows:
         mismatch = log_ratios(tokens.old_log_probs, rows["sampler_log_probs"])
     if tis_cap is not None:
         assert mismatch is not None
         correction = mismatch.exp().clamp(max=tis_cap)
-    coefficients = method.coefficients(tokens, step.count, step.which, step.statistics, sampler_correction=correction)
+    coefficients = method.coefficients(
+        tokens, step.count, step.pass_name, step.statistics, sampler_correction=correction
+    )
     total = -(coefficients * outputs.log_probs).sum()
-    values = None
+    critic_loss = None
     if outputs.values is not None:
-        # Each pass trains on its own tokens.
-        selected = method.passes.selected(tokens, step.which)
-        critic = method.critic
-        values = value_loss(outputs.values, rows["values"], rows["returns"], selected, step.tokens, critic.clip)
-        total = total + critic.coef * values
-        values = values.detach() * step.tokens
-    return Loss(total, tokens, values, mismatch)
+        selected, critic = method.passes.selected(tokens, step.pass_name), method.critic
+        critic_loss = value_loss(outputs.values, rows["values"], rows["returns"], selected, step.tokens, critic.clip)
+        total = total + critic.coef * critic_loss
+        critic_loss = critic_loss.detach() * step.tokens
+    return Loss(total, tokens, critic_loss, mismatch)
 
 
-def tokens_of(
+def build_tokens(
     rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, computed: Tensor | None = None
 ) -> Tokens:
-    """Return the tokens of some rows; where ``computed`` is false, log-probs are those of the sampling policy."""
+    """Return the method's inputs for ``rows``; where ``computed`` is false, log-probs are the sampling policy's."""
     old = rows.get("old_log_probs", log_probs)
     return Tokens(
         log_probs=log_probs if computed is None else torch.where(computed, log_probs, old),
         old_log_probs=old,
         advantages=rows["advantages"].to(log_probs.dtype),
-        mask=policy_tokens(rows),
+        mask=policy_mask(rows),
         entropies=entropies,
         ref_log_probs=rows.get("ref_log_probs"),
         low_threshold=rows.get("low_threshold"),

@@ -19,23 +19,23 @@ from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.packing import TensorRows, row_order, token_rows
+from rlvr_cli.training.packing import TensorRows, pad_values, row_order
 from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
 from rlvr_cli.training.sampler_check import (
     Precision,
     SamplerCheck,
+    aggregate_check,
     log_prob_differences,
-    sampler_check,
     stale_weights_warning,
 )
-from rlvr_cli.training.scoring import evaluating
+from rlvr_cli.training.scoring import eval_mode
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from rlvr_cli.training.vllm_engine import VllmEngine
 from rlvr_cli.training.vllm_server import VllmServer
-from rlvr_cli.training.zero import refusable
+from rlvr_cli.training.zero import propagate_nonfinite
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
@@ -101,16 +101,16 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         """
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
-            with self.whole_model():
+            with self.gather_parameters():
                 yield
             return
         if engine.step != step:
-            with self.whole_model(), merged(self.model) as plain:
-                engine.take(plain, step)
+            with self.gather_parameters(), merged(self.model) as plain:
+                engine.update_weights(plain, step)
             self.accelerator.wait_for_everyone()
         yield
 
-    def begin_updates(self, rollout: int) -> None:
+    def on_updates_begin(self, rollout: int) -> None:
         self.skips.count += self.rollouts.unscored > 0
         self.skips.check()
         seed = stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index)
@@ -119,7 +119,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
 
-    def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
+    def on_rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
         """Check the sampler at a run's first rollout, and with vLLM at the first two of every start."""
         if self.sampler_checked:
             return
@@ -132,10 +132,10 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         dropped = self.config.update.dropout or self.config.model.adapter.kind != "none"
         own = None if self.scoring.trust_sampler_log_probs or dropped else rows.get("old_log_probs")
         if own is None:
-            with evaluating(self.model):  # as the sampler
-                own = self.forward.without_gradient(self.model, rows).log_probs
-        differences = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
-        check = sampler_check(self.accelerator.gather(differences), self._precision())
+            with eval_mode(self.model):  # as the sampler
+                own = self.forward.infer(self.model, rows).log_probs
+        differences = log_prob_differences(pad_values(batch.log_probs, mask), own, mask)
+        check = aggregate_check(self.accelerator.gather(differences), self._precision())
         self.reporter.log(check.sentence())
         stale = None if self._checked is None else stale_weights_warning(self._checked, check)
         self._checked = check
@@ -145,7 +145,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 
-    def initial_entropy_measured(self, nats: float) -> None:
+    def on_initial_entropy_measured(self, nats: float) -> None:
         self.reporter.log(f"mean entropy before training: {nats:.4f} nats")
         if self.accelerator.is_main_process:
             self.run.update_manifest(initial_entropy=nats)
@@ -158,13 +158,13 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
 
     def _loss(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        return refusable(super()._loss(*arguments, **named))
+        return propagate_nonfinite(super()._loss(*arguments, **named))
 
     def row_order(self, rollout: int, rows: int) -> torch.Tensor:
         return row_order(self.config.run.seed, rollout, rows)
 
-    def step_numbers(self) -> dict[str, Any]:
-        sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
+    def step_metrics(self) -> dict[str, Any]:
+        sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum").tolist()
         return {"pass": self.pass_of(self.state.global_step - 1), **self.rollouts.summary, **self.meter.summary(sums)}
 
     def spent(self) -> dict[str, float]:
@@ -173,7 +173,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         return spent
 
     def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
-        steps, initial_entropy = self.kept_rollout()
+        steps, initial_entropy = self.rollout_state()
         return {
             "steps": int(self.state.global_step),
             "initial_entropy": initial_entropy,

@@ -23,7 +23,7 @@ from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
-from rlvr_cli.models.reading import check_prompts, check_readable, too_long
+from rlvr_cli.models.reading import check_prompts, check_readable, length_error
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.runs.folder import RunDir
@@ -159,7 +159,7 @@ def join(config: Config, world: World) -> int:
     return threads
 
 
-def device_of(world: World, launch: LaunchConfig) -> str:
+def model_device(world: World, launch: LaunchConfig) -> str:
     """Return the device on which this process loads the model; a sharded one is moved later."""
     import torch
 
@@ -174,7 +174,7 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     threads = join(config, world)
     import_library("rlvr_cli.training.build")
     with world.local_main_first() if _may_download(config) else nullcontext():
-        prepared = _load_all(config, device_of(world, config.launch), threads)
+        prepared = _load_all(config, model_device(world, config.launch), threads)
     if config.rollout.uses_vllm and not isinstance(prepared.method, SFTMethod):
         engine = _vllm(prepared, world)
         prepared = replace(prepared, engine=engine, engine_reason=engine.reason)
@@ -273,9 +273,9 @@ def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
 
 def _check_dropout(config: Config, model: Any) -> None:
     """Raise UserError for update.dropout without effect."""
-    from rlvr_cli.training.dropout import dropouts
+    from rlvr_cli.training.dropout import find_dropouts
 
-    if not dropouts(model):
+    if not find_dropouts(model):
         raise UserError(
             f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Leave it "
             "out; adapters have model.adapter.dropout."
@@ -302,7 +302,7 @@ def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
 
 def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     """Return the sampler of ``model`` (with adapters, if any), and the reason for it."""
-    from rlvr_cli.models.adapter import engine_for_adapters, merged
+    from rlvr_cli.models.adapter import merged, wrap_engine
     from rlvr_cli.models.sampling.local import sample
     from rlvr_cli.models.sampling.transformers import choose_engine
 
@@ -312,7 +312,7 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
         return engine, reason
     merges = engine is sample
     reason += ", with the adapters merged into the weights" if merges else ", with the adapters in the layers"
-    return engine_for_adapters(engine, merges=merges), reason
+    return wrap_engine(engine, merges=merges), reason
 
 
 def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
@@ -343,7 +343,7 @@ def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> N
     positions = _positions(model)
     prompt = max(len(prompt_ids(task, problem, tokenizer)) for problem in held_out)
     if positions is not None and prompt + longest > positions:
-        raise UserError(too_long(f"{key}.max_new_tokens", longest, prompt, positions))
+        raise UserError(length_error(f"{key}.max_new_tokens", longest, prompt, positions))
 
 
 def _positions(model: Any) -> int | None:

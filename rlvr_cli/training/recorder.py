@@ -66,7 +66,7 @@ class Recorder(TrainerCallback):
             "step": step,
             "rollout": rollout,
             "update": update,
-            **trainer.step_numbers(),
+            **trainer.step_metrics(),
             "grad_norm": self.grad_norm if math.isfinite(self.grad_norm) else None,
             "learning_rate": self.learning_rate,
             "skips": trainer.skips.count,
@@ -94,7 +94,7 @@ class Recorder(TrainerCallback):
         if self.evaluate is None or rollouts % self.trainer.config.validation.every:
             return None
         self.trainer.reporter.doing(f"evaluating on {self.trainer.config.validation.problems:,} held-out problems")
-        with self.trainer.whole_model():
+        with self.trainer.gather_parameters():
             return self.evaluate(rollouts)
 
     def _timing(self, tokens: float) -> dict[str, float]:

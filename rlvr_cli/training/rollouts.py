@@ -29,7 +29,7 @@ from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
 # Groups of each rollout whose completions are recorded token by token.
-GROUPS_BY_TOKEN = 2
+TOKEN_RECORD_GROUPS = 2
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:
@@ -140,7 +140,7 @@ class RolloutSource:
             correct=[slot.verdict.correct != slot.flipped for slot in self.slots],
         )
 
-    def before_training(self, problems: Sequence[int]) -> RolloutBatch:
+    def sample_before_training(self, problems: Sequence[int]) -> RolloutBatch:
         """Sample one completion for each of ``problems`` from separate random streams, without recording."""
         started = time.perf_counter()
         prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
@@ -272,9 +272,9 @@ class RolloutSource:
                 self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
             )
         ]
-        by_token = max(0, GROUPS_BY_TOKEN * self.config.rollout.group_size - self.first_row)
+        by_token = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
         for slot, row in zip(self.slots[:by_token], mine, strict=False):
-            row |= self._by_token(slot)
+            row |= self._token_record(slot)
         rows = self.gather(mine)
         format_range = self.task.format_range
         self.summary = rollout_summary(rows, self.task.reasons, format_range, replaced=self.replaced)
@@ -310,7 +310,7 @@ class RolloutSource:
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
         }
 
-    def _by_token(self, slot: _Slot) -> dict[str, Any]:
+    def _token_record(self, slot: _Slot) -> dict[str, Any]:
         """Return each token's text and its log-prob at the sampling temperature, to five digits; None = not finite."""
         log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
         return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}

@@ -1,22 +1,20 @@
 """Train a run: prepare, train or resume, record a status.
 
-One rollout and its optimizer steps; transformers' ``Trainer`` loops over the steps:
+transformers' ``Trainer`` loops over the optimizer steps. One rollout and its steps:
 
-1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_collect_rollout``
-calls
-   ``RolloutSource.collect`` (rollouts.py) to sample completions with the weights of the step
-   (``PolicyRunTrainer._sampling_weights``, policy_run.py), and judge them (evaluation/sampling.py).
-2. ``Scoring.measured`` (scoring.py) adds old and reference log-probs, entropies and values where the method needs them;
-   ``Scoring.scored`` the method's rewards and advantages, over all processes.
+1. ``PolicyTrainer.training_step`` (trainer.py) runs an optimizer step. At the first of a rollout, ``_collect_rollout``
+   calls ``RolloutSource.collect`` (rollouts.py) to sample completions with the weights of the step
+   (``PolicyRunTrainer._sampling_weights``, policy_run.py) and judge them (evaluation/sampling.py).
+2. ``Scoring`` (scoring.py) adds the method's old and reference log-probs, entropies and values (``compute_columns``),
+   then its rewards and advantages over all processes (``score``).
 3. ``split_into_steps`` (packing.py) assigns the rows to the optimizer steps of the rollout.
 4. Each step: ``PolicyForward`` (forward.py) packs its rows into micro-batches and computes the log-probs of the chosen
-   tokens (log_probs.py), ``objective.loss`` the method's loss, and each micro-batch goes backward.
-5. ``RunTrainer._get_grad_norm`` (run_trainer.py) refuses a step that is not finite; else AdamW moves the weights.
+   tokens (log_probs.py), ``objective.loss`` the method's loss; each micro-batch has its backward pass.
+5. ``RunTrainer._get_grad_norm`` (run_trainer.py) rejects a non-finite step; else AdamW updates the weights.
    ``Recorder`` (recorder.py) writes the step to metrics.jsonl, ``Checkpointer`` (checkpointer.py) saves the run.
 
-The learning rate: ``Config.learning_rate`` (config/optimizer.py) defines it. ``run_arguments`` passes the peak to
-    AdamW,
-``RunTrainer.create_scheduler`` applies the factor of each step (both run_trainer.py); ``Recorder`` records the product.
+``Config.learning_rate`` (config/optimizer.py) defines the learning rate: ``run_arguments`` passes its peak to AdamW,
+``RunTrainer.create_scheduler`` applies the factor of each step (both run_trainer.py).
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ from rlvr_cli.core.user_code import COPIES, error_text, escaped_error, keep_copi
 from rlvr_cli.launch.checks import check_processes, default_name
 from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.models.architecture import parameters_of
-from rlvr_cli.models.sampling.memory import SamplingMemoryError, out_of_memory
+from rlvr_cli.models.architecture import count_parameters
+from rlvr_cli.models.sampling.memory import SamplingMemoryError, is_out_of_memory
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
@@ -112,7 +110,7 @@ def start_training(
         )
 
     run = context.world.from_main(create)
-    with _locked(run, context.world):
+    with _lock_run(run, context.world):
         context.on_start(run.path)
         return _train(run, prepared, None, console, context)
 
@@ -134,7 +132,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         task=problems_name(config.task.name, config.task.data),
         model=config.model.name,
         seed=config.run.seed,
-        learning_rate=config.learning_rate.peak(lambda: parameters_of(prepared.model)),
+        learning_rate=config.learning_rate.peak(lambda: count_parameters(prepared.model)),
         step=0,
         rollout=0,
         steps_total=config.batch.steps_total,
@@ -157,7 +155,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
 
 
 @contextmanager
-def _locked(run: RunDir, world: World) -> Iterator[None]:
+def _lock_run(run: RunDir, world: World) -> Iterator[None]:
     """Lock ``run`` in rank 0; every rank waits for the lock."""
     if not world.main:
         world.from_main(lambda: None)
@@ -185,7 +183,7 @@ def resume_training(
     check_processes(run, config, context.world)
     if context.world.processes > 1:
         join(config, context.world)
-    with _locked(run, context.world):
+    with _lock_run(run, context.world):
         context.on_start(run.path)
         if context.world.main:
             check_extension(run, longer)
@@ -314,7 +312,7 @@ def _train(
         except (Exception, SystemExit) as error:
             reporter.end()
             reporter.log(traceback.format_exc())
-            failure = explain(error, run, hint)
+            failure = explain_error(error, run, hint)
             try:
                 _close(run, world, run_parts.executed, "failed", error=str(failure))
             except OSError as second:
@@ -377,7 +375,7 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
 
 
-def explain(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
+def explain_error(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
     """Return ``error`` as a message for the user; ``hint``: how to continue. Bugs are returned unchanged."""
     if isinstance(error, SystemExit):
         line = escaped_error(error) or f"{run.path}: {error_text(error)}"
@@ -390,7 +388,7 @@ def explain(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
         return error
     if isinstance(error, UserError):
         return RunError("\n".join([*error.problems, hint]))
-    if out_of_memory(error):
+    if is_out_of_memory(error):
         return RunError(
             f"{run.path}: out of memory ({_first_line(error)}). Make update.micro_batch, rollout.max_new_tokens or "
             "rollout.prompts smaller in a new run."

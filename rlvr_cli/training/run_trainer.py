@@ -12,7 +12,7 @@ from transformers import Trainer
 
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, is_sharded
 from rlvr_cli.models.adapter import AdapterFolder
-from rlvr_cli.models.architecture import parameters_of
+from rlvr_cli.models.architecture import count_parameters
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.checkpointer import Checkpointer
@@ -39,7 +39,7 @@ def run_arguments(run_parts: RunParts) -> dict[str, Any]:
         "seed": config.run.seed,
         "max_steps": config.batch.steps_total,
         "save_steps": config.checkpoint.every,  # only for trainer_state.json
-        "learning_rate": config.learning_rate.peak(lambda: parameters_of(run_parts.prepared.model)),
+        "learning_rate": config.learning_rate.peak(lambda: count_parameters(run_parts.prepared.model)),
         "adam_beta1": config.optimizer.betas[0],
         "adam_beta2": config.optimizer.betas[1],
         "adam_epsilon": config.optimizer.eps,
@@ -92,11 +92,11 @@ class RunTrainer(Trainer):
         if config.track.to and self.accelerator.is_main_process:
             self.recorder.tracking = RunTracking(config, run, run_parts.reporter.message)
 
-    def whole_model(self) -> AbstractContextManager[None]:
+    def gather_parameters(self) -> AbstractContextManager[None]:
         """Gather weights that DeepSpeed shards, for reading; a collective operation."""
-        return nullcontext() if self.zero is None else self.zero.whole()
+        return nullcontext() if self.zero is None else self.zero.gather_parameters()
 
-    def step_numbers(self) -> dict[str, Any]:
+    def step_metrics(self) -> dict[str, Any]:
         """Return the metrics of the last optimizer step for metrics.jsonl, with `update_tokens`."""
         raise NotImplementedError
 

@@ -138,7 +138,7 @@ def log_prob_differences(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tens
     return torch.stack([count, apart.sum(), largest, -theirs.sum(), k3(theirs, ours).sum()])
 
 
-def sampler_check(sums: Tensor, precision: Precision) -> SamplerCheck:
+def aggregate_check(sums: Tensor, precision: Precision) -> SamplerCheck:
     """Return the check over all processes, from the concatenated ``differences`` (5 numbers) of each."""
     each = sums.view(-1, 5)
     count, total, surprise, kl = (float(each[:, column].sum()) for column in (0, 1, 3, 4))

@@ -21,12 +21,12 @@ from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.training.demonstrations import Demonstration, SFTMethod
-from rlvr_cli.training.dropout import dropouts, switched_off
+from rlvr_cli.training.dropout import disable_dropouts, find_dropouts
 from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
-from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
-from rlvr_cli.training.zero import refusable
+from rlvr_cli.training.trl_arguments import COMMON_ARGUMENTS
+from rlvr_cli.training.zero import propagate_nonfinite
 
 IGNORED = -100
 SUMS = ("tokens", "loss", "entropy", "correct")
@@ -38,7 +38,7 @@ def sft_config(**settings: Any) -> SFTConfig:
     The data are tokenized and never truncated.
     """
     return SFTConfig(
-        **OF_EVERY_TRAINING,
+        **COMMON_ARGUMENTS,
         train_sampling_strategy="sequential",
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -123,18 +123,18 @@ class SFTRunTrainer(RunTrainer, StepTokenTrainer):
             peft_config=peft_config(config.model.adapter),
         )
         self.begin_run(run_parts)
-        self.dropouts = [] if config.update.dropout else dropouts(self.model)
+        self.dropouts = [] if config.update.dropout else find_dropouts(self.model)
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
         self.executed.update(["nll"])
-        with switched_off(self.dropouts):
+        with disable_dropouts(self.dropouts):
             loss: Tensor = super().training_step(*arguments, **named)
         return loss
 
     def compute_loss(self, *arguments: Any, **named: Any) -> Tensor:
-        return refusable(super().compute_loss(*arguments, **named))
+        return propagate_nonfinite(super().compute_loss(*arguments, **named))
 
-    def step_numbers(self) -> dict[str, Any]:
+    def step_metrics(self) -> dict[str, Any]:
         tokens, *sums = self.accelerator.reduce(self.take_sums(), reduction="sum").tolist()
         loss, entropy, correct = (value / max(tokens, 1.0) for value in sums)
         values = {"loss": loss, "token_accuracy": correct, "entropy": entropy, "update_tokens": tokens}

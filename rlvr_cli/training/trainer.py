@@ -1,19 +1,19 @@
 """TRL's GRPOTrainer with the gradient of a method.
 
 The only file that depends on TRL's internals. Pinned to trl 1.16; tests/contract fails when a release changes them.
-The overrides, and what each relies on:
+The overridden methods, and the behaviour of TRL that each relies on:
 
 - ``training_step``: with ``gradient_accumulation_steps`` 1, one call runs all forward and backward passes of an
-optimizer step, and transformers' other work of a step. DDP averages gradients in the last backward pass
+  optimizer step, and transformers' other work of a step. DDP averages gradients in the last backward pass
   (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as in transformers). Its batch is the whole rollout
   (TRL's data loader), each prompt repeated by the size of its group.
 - ``_calculate_rewards(inputs, prompts, completions, completion_ids_list)`` returns (N, functions) rewards gathered over
-  all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. It is called by
-  ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
-  of rollouts is given; with ``beta`` 0 it leaves the reference alone.
-- ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not fit, and
-  switched off while TRL scores a rollout. ``ref_model``, or an adapter that is switched off, is the reference policy.
-- ``_logs["advantages"]`` holds TRL's group advantages of the rows just sampled, of all processes, at its end.
+  all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. Without another source
+  of rollouts it is called by ``_generate_and_score_completions``, which samples rows for this process's prompts and
+  with ``beta`` 0 evaluates no reference.
+- ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not
+  support, and disabled while TRL scores a rollout. The reference policy is ``ref_model``, or the disabled adapter.
+- ``_logs["advantages"]`` ends with TRL's group advantages of the rows just sampled, of all processes.
 - ``prediction_step``, ``create_optimizer``, ``log``; ``_clip_grad_norm`` clips all parameters by one norm; ``_save``
   and ``_load_from_checkpoint`` write and read the model's weights.
 - ``args.steps_per_generation``, ``num_iterations``, ``num_generations``, ``beta``.
@@ -41,23 +41,23 @@ from trl.trainer.utils import use_adapter
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
-from rlvr_cli.models.card import card_parts
+from rlvr_cli.models.card import card_metadata
 from rlvr_cli.models.generation import keep_generation_config
-from rlvr_cli.models.gpu import cudnn_attention_off
+from rlvr_cli.models.gpu import disable_cudnn_attention
 from rlvr_cli.tasks.base import response_text
-from rlvr_cli.training.dropout import dropouts, switched_off
+from rlvr_cli.training.dropout import disable_dropouts, find_dropouts
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import TensorRows, gather_rows, padded_rows, policy_tokens, split_into_steps
+from rlvr_cli.training.objective import Step, build_tokens, loss
+from rlvr_cli.training.packing import TensorRows, gather_rows, pad_rows, policy_mask, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
-from rlvr_cli.training.scoring import Scoring, evaluating
-from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
-from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
+from rlvr_cli.training.scoring import Scoring, eval_mode
+from rlvr_cli.training.trl_arguments import MethodComponent, apply_method, resolve_method
+from rlvr_cli.training.value_head import HEAD_FILE, attach_value_head, split_value_head
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
-KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
-UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
+USED_COLUMNS = (*INPUTS, "tool_mask", "importance_sampling_ratio")
+IGNORED_COLUMNS = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
 class PolicyTrainer(GRPOTrainer):
@@ -66,33 +66,31 @@ class PolicyTrainer(GRPOTrainer):
     Args:
         model, reward_funcs, train_dataset, eval_dataset, processing_class, reward_processing_classes, callbacks,
             optimizers: as in ``trl.GRPOTrainer``. An evaluation samples ``eval_dataset`` and logs the rewards
-            (``eval_reward``), without a loss.
+            (``eval_reward``), no loss.
         args: TRL's arguments; ``num_iterations`` counts whole epochs (two passes each for Lopti), ``max_steps``
             optimizer steps. None = TRL's defaults, and an output folder named after model and method.
-        method: a name (``"dgpo+lopti"``); the keys of a whole method; or one component, which replaces that of the
-            method with its name: ``DGPO(n=2.0)``.
-        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. For a KL
-            term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` is the default of
-            ``kl.bias_correction``.
-        correct, correct_above: with the user's reward functions, a completion is correct if the value of the function
-            of this name (None = the first) is above this number; for methods that train by correctness (PL, NL, CL,
-            RAFT++). ``rollouts`` have verdicts.
+        method: a name (``"dgpo+lopti"``), a whole method, or a component (``DGPO(n=2.0)``), which replaces that of the
+            method of its name.
+        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. If they
+            add a KL term (``kl.beta=0.04``), ``kl.bias_correction`` defaults to ``args.use_bias_correction_kl``.
+        correct, correct_above: name of a reward function (None = the first) and its threshold, above which a completion
+            is correct; for methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         rollouts: source of completions and rewards in place of TRL's generation and ``reward_funcs``; the data set then
-            names problems (column ``problem``).
+            has the problems' indices (column ``problem``).
         meter: collects statistics of every forward pass of an update.
         group_size: completions of each prompt; None = ``args.num_generations``, at least 2 in TRL.
-        tis_cap: largest weight of a token where trainer and sampler differ (objective.py); None = no weights.
+        tis_cap: cap of the truncated importance weights for a sampler that differs (objective.py); None = no weights.
         micro_tokens: tokens of one forward pass; None = those of ``micro_rows`` of the step's longest row.
         micro_rows: with ``micro_tokens`` None, the number of longest rows in one forward pass; None =
             ``args.per_device_train_batch_size``.
         dropout: update with the model's dropout. TRL's ``disable_dropout`` disables that of adapters too.
-        sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
-        others: the other arguments of ``trl.GRPOTrainer``.
+        sampler_exact: whether the log-probs and entropies of ``rollouts`` equal the policy's up to rounding.
+        others: further arguments of ``trl.GRPOTrainer``.
 
     Raises:
-        UserError: no such policy-gradient method, or an override that it does not have.
-        ValueError: ``args`` sets an option that the method decides, groups do not fill a rollout, or the method needs
-            something that this trainer cannot give it.
+        UserError: an unknown policy-gradient method, or an override of a key that it lacks.
+        ValueError: ``args`` sets an option that the method decides, a rollout is not a multiple of the group size, or
+            this trainer lacks an input of the method.
     """
 
     default_method: ClassVar[str] = "grpo"
@@ -110,7 +108,7 @@ class PolicyTrainer(GRPOTrainer):
         callbacks: Any = None,
         optimizers: tuple[Any, Any] = (None, None),
         *,
-        method: str | Method | MethodPart | None = None,
+        method: str | Method | MethodComponent | None = None,
         overrides: Sequence[str] = (),
         correct: str | None = None,
         correct_above: float = 0.0,
@@ -124,7 +122,7 @@ class PolicyTrainer(GRPOTrainer):
         sampler_exact: bool = False,
         **others: Any,
     ) -> None:
-        named = method_of(
+        named = resolve_method(
             self.default_method if method is None else method,
             overrides,
             bias_correction=args is None or args.use_bias_correction_kl,
@@ -133,7 +131,7 @@ class PolicyTrainer(GRPOTrainer):
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         if dropout and args.disable_dropout:
-            raise ValueError("dropout=True contradicts disable_dropout=True in args: leave one out.")
+            raise ValueError("dropout=True and args.disable_dropout=True cannot be combined. Remove one.")
         self.method = named.bound(args.max_completion_length)
         self.rollouts, self.tis_cap = rollouts, tis_cap
         self.correct, self.correct_above = correct, correct_above
@@ -144,18 +142,18 @@ class PolicyTrainer(GRPOTrainer):
         self._trl_rewards: Tensor | None = None
         self._trl_judged: Tensor | None = None
         self._generating = False
-        self._rows_of_steps: list[TensorRows] | None = None
-        arguments = with_method(args, self.method)
+        self._step_rows: list[TensorRows] | None = None
+        arguments = apply_method(args, self.method)
         self.group_size = group_size or arguments.num_generations
         if arguments.generation_batch_size % self.group_size:
             raise ValueError(
-                f"a rollout of {arguments.generation_batch_size} completions does not split into groups of "
-                f"{self.group_size}"
+                f"the completions of a rollout must split into groups of {self.group_size}; got "
+                f"{arguments.generation_batch_size}"
             )
-        self.value_head, others = value_head_for(self.method, model, arguments, others)
+        self.value_head, others = attach_value_head(self.method, model, arguments, others)
         super().__init__(
             model,
-            reward_funcs if rollouts is None else _judged_already,
+            reward_funcs if rollouts is None else _reward_placeholder,
             arguments,
             train_dataset,
             eval_dataset,
@@ -169,17 +167,17 @@ class PolicyTrainer(GRPOTrainer):
         if correct is not None and correct not in self.reward_func_names:
             names = self.reward_func_names
             raise ValueError(
-                f"correct={correct!r} is none of the reward functions {', '.join(names)}.{did_you_mean(correct, names)}"
+                f"unknown reward function {correct!r}.{did_you_mean(correct, names)} Set correct={' or '.join(names)}."
             )
-        # For TRL's model card, which would name GRPO.
-        self._name, self._tag_names, self._paper = card_parts(named.name)
-        # TRL loads the reference of the KL term; the penalty is part of the method.
+        # TRL's model card would name GRPO.
+        self._name, self._tag_names, self._paper = card_metadata(named.name)
+        # TRL has loaded the reference of the KL term; the penalty is part of the method.
         self.beta = 0.0
         self.num_generations = self.group_size
         if self.args.device.type == "cuda":
-            cudnn_attention_off()
+            disable_cudnn_attention()
         if self.value_head is not None:
-            self.value_head.train()
+            self.value_head.unfreeze()
         self.forward = PolicyForward(
             self.accelerator,
             self.temperature,
@@ -193,7 +191,7 @@ class PolicyTrainer(GRPOTrainer):
         self.forward.detect_capabilities(
             self.model, checkpointing=self.args.gradient_checkpointing, float32_head=self.args.cast_lm_head_to_fp32
         )
-        self.dropouts = [] if dropout else dropouts(self.model)
+        self.dropouts = [] if dropout else find_dropouts(self.model)
         self.scoring = Scoring(
             self.method,
             self.forward,
@@ -206,8 +204,8 @@ class PolicyTrainer(GRPOTrainer):
         )
         if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(
-                f"save_steps={args.save_steps:g} is not a multiple of the {self.steps_per_rollout} optimizer steps "
-                "of a rollout: checkpoints in the middle of one cannot be resumed from.",
+                f"save_steps must be a multiple of the {self.steps_per_rollout} optimizer steps of a rollout; got "
+                f"{args.save_steps:g}: a checkpoint in the middle of a rollout cannot be resumed.",
                 stacklevel=2,
             )
 
@@ -217,32 +215,34 @@ class PolicyTrainer(GRPOTrainer):
         settings += [f"correct={self.correct!r}"] * (self.correct is not None)
         if self.rollouts is not None:
             if settings:
-                raise ValueError(f"{settings[0]} has no effect: rollouts have verdicts")
+                raise ValueError(f"{settings[0]} has no effect: rollouts have verdicts. Remove it.")
             return
         if settings and not method.advantage.needs_correct:
-            raise ValueError(f"{settings[0]} has no effect: {method.name} reads no verdict from rewards")
+            raise ValueError(f"{settings[0]} has no effect: {method.name} does not train by correctness. Remove it.")
         if self.tis_cap is not None:
-            raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
+            raise ValueError(
+                "tis_cap needs the sampler's log-probs, which TRL's generation does not return. Remove it."
+            )
         if method.reward.noise > 0:
             raise ValueError(
                 f"method {method.name} flips the verdicts of a task's verifier "
-                f"(reward.noise={method.reward.noise:g}); with your reward functions, flip rewards there."
+                f"(reward.noise={method.reward.noise:g}), which reward functions lack. Flip the rewards in them."
             )
         if method.initial_entropy_samples is not None:
             raise ValueError(
-                f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
-                "own generation does not: leave it out, so that the first rollout is measured."
+                f"shaping.entropy_filter.samples={method.initial_entropy_samples} requires sampling before training, "
+                "which TRL's generation does not do. Remove it to measure the first rollout."
             )
 
     # --- hooks of a run ----------------------------------------------------------------------------------------
 
-    def begin_updates(self, rollout: int) -> None:
-        """Called before the updates on ``rollout``, to seed their dropout."""
+    def on_updates_begin(self, rollout: int) -> None:
+        """Called before the updates on ``rollout``."""
 
-    def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
+    def on_rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
         """Called with the sampled and judged rows of this process, before the updates."""
 
-    def initial_entropy_measured(self, nats: float) -> None:
+    def on_initial_entropy_measured(self, nats: float) -> None:
         """Called with the untrained model's entropy, before the first rollout."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
@@ -259,17 +259,17 @@ class PolicyTrainer(GRPOTrainer):
 
     @property
     def rollout_index(self) -> int:
-        """The rollout that the next (or current) step belongs to, from 0."""
+        """The rollout of the next (or current) step, from 0."""
         return int(self.state.global_step // self.steps_per_rollout)
 
     @property
     def step_in_rollout(self) -> int:
-        """The next (or current) step among those of its rollout, from 0."""
+        """The index of the next (or current) step in its rollout, from 0."""
         return int(self.state.global_step % self.steps_per_rollout)
 
     @property
     def current_pass(self) -> str:
-        """The method's pass of the next (or current) step, which selects its tokens."""
+        """The method's pass of the next (or current) step."""
         return self.pass_of(self.state.global_step)
 
     def pass_of(self, step: int) -> str:
@@ -279,65 +279,64 @@ class PolicyTrainer(GRPOTrainer):
 
     # --- rollout -----------------------------------------------------------------------------------------------
 
-    def _rows_of_step(self, inputs: list[dict[str, Any]]) -> TensorRows:
-        """Return this process's rows of the current step; a rollout's first step collects the rollout."""
-        if self._rows_of_steps is None and self.step_in_rollout:
+    def _get_step_rows(self, inputs: list[dict[str, Any]]) -> TensorRows:
+        """Return this process's rows of the current step, collecting the rollout in its first step."""
+        if self._step_rows is None and self.step_in_rollout:
             raise ValueError(
                 f"the checkpoint was saved in the middle of a rollout (step {self.state.global_step}, "
-                f"{self.steps_per_rollout} steps each), and TRL does not save the rollout. Resume from a step between "
-                "two rollouts."
+                f"{self.steps_per_rollout} steps each), and TRL does not save rollouts. Resume from a multiple of "
+                f"{self.steps_per_rollout} steps."
             )
-        if self._rows_of_steps is None or self.step_in_rollout == 0:
+        if self._step_rows is None or self.step_in_rollout == 0:
             rollout = self.rollout_index
             rows = self._collect_rollout(inputs)
-            self._rows_of_steps = split_into_steps(
+            self._step_rows = split_into_steps(
                 rows,
                 self.row_order(rollout, len(rows["completion_ids"])),
                 steps=self.args.steps_per_generation,
                 process=self.accelerator.process_index,
                 processes=self.accelerator.num_processes,
             )
-            # The first step computes its old log-probs itself; those of later steps must precede the first update.
-            for later in self._rows_of_steps[1:]:
+            # The first step computes its old log-probs itself; those of later steps must precede its update.
+            for later in self._step_rows[1:]:
                 if "old_log_probs" not in later:
-                    outputs = self.forward.without_gradient(self.model, later, self._grad_mask(later))
+                    outputs = self.forward.infer(self.model, later, self._grad_mask(later))
                     later["old_log_probs"] = outputs.log_probs
-            self.begin_updates(rollout)
-        own: TensorRows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
-        return own
+            self.on_updates_begin(rollout)
+        return self._step_rows[self.state.global_step % self.args.steps_per_generation]
 
     def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Collect and score the rollout; return its rows from all processes, with advantages."""
         pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
         if self.rollouts is None:
             batch = None
-            own, rewards = self._sample_with_trl(inputs)
+            local_rows, rewards = self._sample_with_trl(inputs)
         else:
             if samples is not None and self.scoring.initial_entropy is None:
-                nats = self.scoring.measure_untrained(self.rollouts, samples, self.model, pad_id)
-                self.initial_entropy_measured(nats)
+                entropy = self.scoring.measure_initial_entropy(self.rollouts, samples, self.model, pad_id)
+                self.on_initial_entropy_measured(entropy)
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
-            own = self._pad_rows(batch, pad_id)
+            local_rows = self._pad_batch(batch, pad_id)
             rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
             rewards = self.accelerator.gather(rewards)
-        own |= self.scoring.measured(own, batch, self.model, self._reference_log_probs)
+        local_rows |= self.scoring.compute_columns(local_rows, batch, self.model, self._reference_log_probs)
         if batch is not None:
-            self.rollout_collected(batch, own)
-        rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
+            self.on_rollout_collected(batch, local_rows)
+        rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, pad_id)
+        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
-        trained = dataclasses.replace(rollout, mask=policy_tokens(rows))
-        means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
+        policy_rollout = dataclasses.replace(rollout, mask=policy_mask(rows))
+        means = policy_rollout.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
-            self._store(rollout, means)
+            self._store_rollout(rollout, means)
         else:
             self._log_advantages(means.tolist())
         return rows
 
-    def _pad_rows(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
-        """Return the rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
-        rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+    def _pad_batch(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
+        """Return the padded rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
+        rows = pad_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
         self.state.num_input_tokens_seen += int(self.accelerator.reduce(tokens, reduction="sum"))
@@ -346,19 +345,19 @@ class PolicyTrainer(GRPOTrainer):
         return rows
 
     def _sample_with_trl(self, inputs: list[dict[str, Any]]) -> tuple[TensorRows, Tensor]:
-        """Return this process's rows by TRL's generation, and all rewards of the reward functions."""
-        resumed = self._rows_of_steps is None and self.rollout_index > 0
+        """Return this process's rows from TRL's generation, and the rewards (N,) of all processes."""
+        resumed = self._step_rows is None and self.rollout_index > 0
         if resumed and self.method.needs_initial_entropy:
             raise ValueError(
-                f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
-                "checkpoints do not hold: it cannot be resumed from them."
+                f"method {self.method.name} needs the entropy of the untrained model, which TRL's checkpoints lack. "
+                "Train from the start."
             )
         output = self._generate_with_trl(inputs)
-        unknown = set(output) - {*KEPT, *UNUSED}
+        unknown = set(output) - {*USED_COLUMNS, *IGNORED_COLUMNS}
         if unknown:
-            raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
+            raise ValueError(f"TRL's rollouts have unsupported columns: {', '.join(sorted(unknown))}")
         assert self._trl_rewards is not None
-        return {key: output[key] for key in KEPT if key in output}, self._trl_rewards
+        return {key: output[key] for key in USED_COLUMNS if key in output}, self._trl_rewards
 
     def _generate_with_trl(self, inputs: list[dict[str, Any]]) -> TensorRows:
         self._generating = True
@@ -368,7 +367,7 @@ class PolicyTrainer(GRPOTrainer):
             self._generating = False
 
     def _log_advantages(self, advantages: Sequence[float]) -> None:
-        """Replace TRL's group advantages of the rows just sampled in the table of ``log_completions``."""
+        """Replace TRL's advantages of the rows just sampled in the table of ``log_completions``."""
         logged = self._logs["advantages"]
         for _ in range(min(len(advantages), len(logged))):
             logged.pop()
@@ -377,23 +376,23 @@ class PolicyTrainer(GRPOTrainer):
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: list[Any], completion_ids_list: list[list[int]]
     ) -> Tensor:
-        completions = self._as_judged(completions, completion_ids_list)
+        completions = self._decode_for_rewards(completions, completion_ids_list)
         rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         unscored = rewards.isnan().all(dim=1)
         weighted = rewards * self.reward_weights.to(rewards.device)
         total = weighted.nansum(dim=1)
         for name, values in (*zip(self.reward_func_names, weighted.T, strict=True), ("the sum of all", total)):
-            if (wrong := values[values.abs() > LARGEST_REWARD]).numel():
+            if (too_large := values[values.abs() > LARGEST_REWARD]).numel():
                 raise ValueError(
-                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; "
-                    f"{NUMBER} is needed, or None where it does not apply"
+                    f"reward function {name}: a reward must be {NUMBER}, or None if not applicable; got "
+                    f"{float(too_large[0]):g} (float32, times its weight)"
                 )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
         self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]
         return rewards
 
-    def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
-        """Return the completions as a run's rewards read them; those that TRL did not merely decode are unchanged.
+    def _decode_for_rewards(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
+        """Return the completions decoded as in a run; completions that TRL parses or builds are unchanged.
 
         TRL drops every special token, also ``<think>``.
         """
@@ -410,8 +409,8 @@ class PolicyTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        # While scoring a rollout TRL computes old log-probs of every row. Ours are computed later, only for rows of
-        # later steps; vLLM's correction needs them at once.
+        # While scoring a rollout TRL computes old log-probs of every row. We compute them later, only for rows of later
+        # steps; vLLM's correction needs them at once.
         if self._generating and not self.use_vllm:
             return torch.zeros_like(input_ids[:, -logits_to_keep:], dtype=torch.float32), None, None
         outputs: tuple[Tensor, Tensor | None, Tensor | None] = super()._get_per_token_logps_and_entropies(
@@ -420,7 +419,7 @@ class PolicyTrainer(GRPOTrainer):
         return outputs
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
-        """Sample and score held-out prompts as TRL does, and log their rewards, without a loss."""
+        """Sample and score held-out prompts as TRL does, and log their rewards; there is no loss."""
         with torch.no_grad():
             self._generate_with_trl(inputs)
         assert self._trl_rewards is not None
@@ -429,25 +428,25 @@ class PolicyTrainer(GRPOTrainer):
         return None, None, None
 
     def _reference_log_probs(self, rows: TensorRows) -> Tensor:
-        forward = self.forward.for_reference()
+        forward = self.forward.without_value_head()
         if self.ref_model is not None:
-            return forward.without_gradient(self.ref_model, rows).log_probs
+            return forward.infer(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
         adapter = "ref" if "ref" in policy.peft_config else None
-        with evaluating(self.model), use_adapter(policy, adapter_name=adapter):
-            return forward.without_gradient(self.model, rows).log_probs
+        with eval_mode(self.model), use_adapter(policy, adapter_name=adapter):
+            return forward.infer(self.model, rows).log_probs
 
-    def _store(self, rollout: Rollout, advantages: Tensor) -> None:
-        """Store this process's rows with their training signal; ``advantages`` (N,) are means."""
+    def _store_rollout(self, rollout: Rollout, advantages: Tensor) -> None:
+        """Record this process's rows; ``advantages`` (N,) are means over tokens."""
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
-        own = slice(process * count, (process + 1) * count)
+        local = slice(process * count, (process + 1) * count)
         values = None
         if rollout.values is not None:
             # A row without tokens has no prediction.
-            seen = rollout.mask.any(dim=1)
-            values = torch.where(seen, rollout.row_mean(rollout.values), torch.nan)[own].tolist()
-        self.rollouts.store(rollout.rewards[own].tolist(), advantages[own].tolist(), values)
+            has_tokens = rollout.mask.any(dim=1)
+            values = torch.where(has_tokens, rollout.row_mean(rollout.values), torch.nan)[local].tolist()
+        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), values)
 
     # --- update ------------------------------------------------------------------------------------------------
 
@@ -455,30 +454,37 @@ class PolicyTrainer(GRPOTrainer):
         """Run all forward and backward passes of one optimizer step; return its loss."""
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
-            self.optimizer.train()  # schedule-free ones have other weights in evaluation
-        with switched_off(self.dropouts):
+            self.optimizer.train()  # schedule-free optimizers swap the weights for evaluation
+        with disable_dropouts(self.dropouts):
             return self._accumulate_gradients(model, inputs)
 
     def _accumulate_gradients(self, model: Any, inputs: Any) -> Tensor:
-        rows = self._rows_of_step(inputs)
-        step = self._whole_step(rows)
+        rows = self._get_step_rows(inputs)
+        step = self._begin_step(rows)
         grad_mask = self._grad_mask(rows)
         micro_batches = self.forward.pack(rows, grad_mask)
         old_log_probs: Tensor | None = None
         total = torch.zeros((), device=self.args.device)
-        for number, chosen in enumerate(micro_batches.rows):
-            micro_batch, needed = {key: value[chosen] for key, value in rows.items()}, grad_mask[chosen]
-            if number < micro_batches.idle:
+        for number, indices in enumerate(micro_batches.rows):
+            micro_batch, batch_mask = {key: value[indices] for key, value in rows.items()}, grad_mask[indices]
+            if number < micro_batches.dummies:
                 micro_batch["completion_mask"] = torch.zeros_like(micro_batch["completion_mask"])
-                needed = torch.zeros_like(needed)
-            with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
-                outputs = self._outputs(model, micro_batch, needed, share_prompts=micro_batches.share_prompts)
+                batch_mask = torch.zeros_like(batch_mask)
+            with self._sync_gradients(model, last=number + 1 == len(micro_batches.rows)):
+                # With TRL's generation the entropy is measured only here.
+                outputs = self.forward(
+                    model,
+                    micro_batch,
+                    batch_mask,
+                    entropies=self.method.policy_loss.needs_entropies or self.rollouts is None,
+                    share_prompts=micro_batches.share_prompts,
+                )
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:
-                    # The log-probs of the sampling policy are kept for the rollout's later steps.
+                    # The rollout's later steps need the log-probs of the sampling policy.
                     if old_log_probs is None:
                         old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
-                    old_log_probs[chosen] = outputs.log_probs.detach()
-                batch_loss = self._loss(step, micro_batch, needed, outputs, rows=len(grad_mask))
+                    old_log_probs[indices] = outputs.log_probs.detach()
+                batch_loss = self._loss(step, micro_batch, batch_mask, outputs, rows=len(grad_mask))
                 self._empty_cache()
                 self.accelerator.backward(batch_loss, **self._backward_options())
             total = total + batch_loss.detach()
@@ -486,9 +492,9 @@ class PolicyTrainer(GRPOTrainer):
             rows["old_log_probs"] = old_log_probs
         return total
 
-    def _whole_step(self, rows: TensorRows) -> Step:
-        """Return the current step, with its statistics over all rows and processes."""
-        mask = policy_tokens(rows)
+    def _begin_step(self, rows: TensorRows) -> Step:
+        """Return the counts and statistics of the current step, over its rows in all processes."""
+        mask = policy_mask(rows)
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
         count, total = self.accelerator.reduce(counts, reduction="sum")
         self.meter.begin_step(mask)
@@ -497,38 +503,37 @@ class PolicyTrainer(GRPOTrainer):
             old, entropies = rows.get("old_log_probs"), None
             # Built-in losses read only the ratio, which is 1 in a rollout's first step.
             if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.of_user and old is None):
-                outputs = self.forward.without_gradient(self.model, rows, entropies=policy_loss.needs_entropies)
+                outputs = self.forward.infer(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies
             else:
-                log_probs = torch.zeros_like(policy_tokens(rows), dtype=torch.float32) if old is None else old
-            tokens = vars(tokens_of(rows, log_probs, entropies))
-            own = {key: value for key, value in tokens.items() if value is not None}
-            gathered = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
+                log_probs = torch.zeros_like(policy_mask(rows), dtype=torch.float32) if old is None else old
+            tokens = vars(build_tokens(rows, log_probs, entropies))
+            local = {key: value for key, value in tokens.items() if value is not None}
+            gathered = gather_rows(local, self.accelerator.gather, self.accelerator.num_processes, 0)
             statistics = policy_loss.statistics(self.method.shaped(Tokens(**gathered), self.current_pass))
         return Step(self.current_pass, count, total, statistics)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
-        """Return (n, T), the tokens whose log-probs affect this step's gradient, or a later one through the ratio."""
+        """Return (n, T) the tokens whose log-probs affect this step's gradient, or a later one through the ratio."""
         old_known = "old_log_probs" in rows
         if not old_known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
-            return policy_tokens(rows).bool()
-        tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
+            return policy_mask(rows).bool()
+        tokens = build_tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
         return self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
 
     @contextmanager
-    def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
-        """Average the gradients of unsharded processes only in the step's last backward pass.
+    def _sync_gradients(self, model: Any, *, last: bool) -> Iterator[None]:
+        """Average gradients over the processes only in the step's last backward pass.
 
         With a sharded model, each pass reduces the gradients of this process's shard.
         """
         self.accelerator.gradient_state._set_sync_gradients(last)
-        apart = not last and not self.forward.divided
-        with self.accelerator.no_sync(model) if apart else nullcontext():
+        local = not last and not self.forward.is_sharded
+        with self.accelerator.no_sync(model) if local else nullcontext():
             yield
 
     def _empty_cache(self) -> None:
-        """Empty the cache by ``torch_empty_cache_steps``, as transformers does."""
         every = self.args.torch_empty_cache_steps
         if every is not None and self.state.global_step % every == 0:
             clear_device_cache()
@@ -538,30 +543,25 @@ class PolicyTrainer(GRPOTrainer):
         if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
             options["scale_wrt_gas"] = False  # it would divide by its number of micro-batches
         if self.args.optim in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
-            options["learning_rate"] = self._get_learning_rate()  # they update the weights in the backward pass
+            options["learning_rate"] = self._get_learning_rate()  # these update weights in the backward pass
         return options
 
-    def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
-        # With TRL's generation the entropy is measured only here.
-        entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
-        return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
-
-    def _loss(self, step: Step, rows_used: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
-        """Return the loss of some of a step's rows, for the backward pass; ``rows``: number in this process."""
-        terms = loss(self.method, step, rows_used, grad_mask, outputs, self.tis_cap)
+    def _loss(self, step: Step, micro_batch: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
+        """Return the loss of a micro-batch for the backward pass; ``rows``: the step's number in this process."""
+        terms = loss(self.method, step, micro_batch, grad_mask, outputs, self.tis_cap)
         if terms.mismatch is not None:
             self.meter.add_mismatch(terms.mismatch, self.tis_cap, grad_mask)
-        self.meter.add(terms.tokens, step.which, step.statistics, terms.values)
+        self.meter.add(terms.tokens, step.pass_name, step.statistics, terms.value_loss)
         # Gradients are averaged over the processes, and each loss is a share of the step over all of them.
         total: Tensor = terms.total * self.accelerator.num_processes
         if outputs.aux_loss is not None:
-            trained = rows_used["completion_mask"].any(dim=1).sum()
+            trained = micro_batch["completion_mask"].any(dim=1).sum()
             total = total + self.router_aux_loss_coef * outputs.aux_loss * trained / rows
             self.meter.add_aux_loss(outputs.aux_loss, trained / rows)
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Create the optimizer, with another learning rate for the value head's parameters."""
+        """Create the optimizer, with a separate learning rate for the value head."""
         optimizer = super().create_optimizer(*args, **kwargs)
         if self.value_head is not None:
             rate = self.args.learning_rate * self.method.critic.lr_ratio
@@ -572,16 +572,16 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is None:
             return super()._clip_grad_norm(model)
         # Separately: the value loss scales with squared rewards and would use up the policy's norm.
-        with self.value_head.gradients_apart(self.args.max_grad_norm):
+        with self.value_head.clip_separately(self.args.max_grad_norm):
             return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # The meter covers training steps only.
         if self.model.training:
-            sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
+            sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
-            # Names of TRL keep their meaning or are dropped (docs/python.md): this loss is not TRL's.
+            # TRL's metric names keep their meaning (docs/python.md), and this is not TRL's loss.
             if "loss" in logs:
                 logs["pseudo_loss"] = logs.pop("loss")
             if self.method.kl.beta and "kl_reference" in logs:
@@ -594,8 +594,8 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is None:
             super()._save(output_dir, state_dict)
             return
-        own, head = split_off(self.model.state_dict() if state_dict is None else state_dict)
-        super()._save(output_dir, own)
+        weights, head = split_value_head(self.model.state_dict() if state_dict is None else state_dict)
+        super()._save(output_dir, weights)
         save_file(head, Path(output_dir or self.args.output_dir) / HEAD_FILE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -603,20 +603,20 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is not None:
             self.value_head.load(Path(resume_from_checkpoint))
 
-    def kept_rollout(self) -> tuple[list[TensorRows], float | None]:
-        """Return this process's rows of the unfinished rollout (none between rollouts) and the initial entropy."""
-        between = self.step_in_rollout == 0 or self._rows_of_steps is None
-        return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self.scoring.initial_entropy
+    def rollout_state(self) -> tuple[list[TensorRows], float | None]:
+        """Return this process's rows of the unfinished rollout (empty between rollouts) and the initial entropy."""
+        finished = self.step_in_rollout == 0 or self._step_rows is None
+        return [] if finished else [dict(rows) for rows in self._step_rows or []], self.scoring.initial_entropy
 
     def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
-        """Restore the result of :meth:`kept_rollout`."""
+        """Restore :meth:`rollout_state`."""
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
-        self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
+        self._step_rows = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
 
 
 def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
-    """Raise ValueError for data with images, and for a best model by a loss that evaluations lack."""
+    """Raise ValueError for data with images, and for a best model chosen by the evaluation loss, which is missing."""
     evaluated = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
     data_sets = {"train_dataset": train_dataset}
     data_sets |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
@@ -624,17 +624,16 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
         for column in ("image", "images"):
             if column in (getattr(data, "column_names", None) or ()):
                 raise ValueError(
-                    f"{name} has the column {column}: no method here is trained on images. Remove the column to train "
-                    "on the text alone."
+                    f"{name} has the column {column}: images are not supported. Remove it to train on text only."
                 )
     metric = (args.metric_for_best_model or "").removeprefix("eval_")
     if args.eval_strategy != "no" and metric in {f"{name}_loss" if name else "loss" for name in ("", *evaluated)}:
         raise ValueError(
-            f"metric_for_best_model={args.metric_for_best_model!r}, the default of load_best_model_at_end and of rates "
-            'that follow a metric: an evaluation here has no loss. Set metric_for_best_model="eval_reward" in args.'
+            f"metric_for_best_model={args.metric_for_best_model!r} (the default of load_best_model_at_end and of "
+            "schedules that follow a metric): evaluations have no loss. Set args.metric_for_best_model='eval_reward'."
         )
 
 
-def _judged_already(**columns: Any) -> list[float]:
-    """Placeholder, since TRL requires a reward function; collected rollouts are judged already."""
-    raise AssertionError("rollouts are judged where they are collected")
+def _reward_placeholder(**columns: Any) -> list[float]:
+    """Placeholder: TRL requires a reward function, and collected rollouts have rewards."""
+    raise AssertionError("rollouts have rewards")

@@ -17,12 +17,12 @@ from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 
-MethodPart = Advantage | PolicyLoss | Passes
+MethodComponent = Advantage | PolicyLoss | Passes
 
-_NOTHING = "not built in; write a method for it: `rlvr new method NAME` begins one"
+_NO_EQUIVALENT = "not built in; write a method for it: `rlvr new method NAME` begins one"
 # TRL's arguments that the method replaces, so that setting them would silently have no effect -> the key below
-# `method`, or another key. Values without an equivalent are in `_OF_VALUES`.
-DECIDED_BY_THE_METHOD: dict[str, str] = {
+# `method`, or another key. Values without an equivalent are in `_VALUE_REPLACEMENTS`.
+METHOD_ARGUMENTS: dict[str, str] = {
     "beta": "kl.beta",
     "delta": "policy_loss.dual_clip",
     "epsilon": "policy_loss.eps_low",
@@ -30,24 +30,24 @@ DECIDED_BY_THE_METHOD: dict[str, str] = {
     "importance_sampling_level": 'method="gspo" has the ratio of the sequence',
     "loss_type": "aggregation.kind",
     "multi_objective_aggregation": "rewards are added up with reward_weights",
-    "off_policy_mask_threshold": _NOTHING,
+    "off_policy_mask_threshold": _NO_EQUIVALENT,
     "scale_rewards": "advantage.scale",
     "top_entropy_quantile": "shaping.high_entropy.share",
-    **dict.fromkeys(("entropy_coef", "use_adaptive_entropy", "entropy_target"), _NOTHING),
-    **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _NOTHING),
-    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos"), _NOTHING),
-    **dict.fromkeys(("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"), _NOTHING),
+    **dict.fromkeys(("entropy_coef", "use_adaptive_entropy", "entropy_target"), _NO_EQUIVALENT),
+    **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _NO_EQUIVALENT),
+    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos"), _NO_EQUIVALENT),
+    **dict.fromkeys(("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"), _NO_EQUIVALENT),
 }
-_OF_VALUES: dict[tuple[str, Any], str] = {
+_VALUE_REPLACEMENTS: dict[tuple[str, Any], str] = {
     ("loss_type", "cispo"): 'method="cispo" with overrides=["policy_loss.eps_low=null"] is TRL\'s',
     ("loss_type", "luspo"): 'method="gspo" with overrides=["aggregation=constant_length"] is 1 / '
     "max_completion_length of it",
-    **{("loss_type", kind): _NOTHING for kind in ("bnpo", "sapo", "vespo")},
-    ("scale_rewards", "batch"): _NOTHING,
+    **{("loss_type", kind): _NO_EQUIVALENT for kind in ("bnpo", "sapo", "vespo")},
+    ("scale_rewards", "batch"): _NO_EQUIVALENT,
 }
 
 # Common to all trainings: data in our order; no saving, logging and reporting by transformers.
-OF_EVERY_TRAINING: dict[str, Any] = {
+COMMON_ARGUMENTS: dict[str, Any] = {
     "shuffle_dataset": False,
     "remove_unused_columns": False,
     "logging_strategy": "no",
@@ -63,17 +63,17 @@ OF_EVERY_TRAINING: dict[str, Any] = {
 
 def trl_config(**settings: Any) -> GRPOConfig:
     """Return TRL's arguments with this project's defaults."""
-    return GRPOConfig(**OF_EVERY_TRAINING, log_completions=False, **settings)
+    return GRPOConfig(**COMMON_ARGUMENTS, log_completions=False, **settings)
 
 
-def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
+def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     """Return ``arguments`` with the values of ``method``. Raises ValueError, with the keys, where they set them."""
     fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
-    taken = [name for name in DECIDED_BY_THE_METHOD if getattr(arguments, name) != fields[name].default]
+    taken = [name for name in METHOD_ARGUMENTS if getattr(arguments, name) != fields[name].default]
     if taken:
         raise ValueError(
             f"GRPOConfig sets what the method {method.name} decides; leave it out: "
-            + "; ".join(f"{name} ({_instead(name, arguments, method)})" for name in taken)
+            + "; ".join(f"{name} ({_describe_replacement(name, arguments, method)})" for name in taken)
         )
     if method.kl.beta > 0 and method.kl.bias_correction and not arguments.use_bias_correction_kl:
         raise ValueError(
@@ -100,10 +100,10 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     return arguments
 
 
-def _instead(option: str, arguments: GRPOConfig, method: Method) -> str:
+def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) -> str:
     """Return the replacement of an option: a key, or a sentence."""
     value = getattr(arguments, option)
-    decides = _OF_VALUES.get((option, value), DECIDED_BY_THE_METHOD[option])
+    decides = _VALUE_REPLACEMENTS.get((option, value), METHOD_ARGUMENTS[option])
     if " " in decides:
         return decides
     key = f'the key {decides}: overrides=["{decides}=..."]'
@@ -114,8 +114,8 @@ def _instead(option: str, arguments: GRPOConfig, method: Method) -> str:
     return key
 
 
-def method_of(
-    method: str | Method | MethodPart, overrides: Sequence[str] = (), *, bias_correction: bool = False
+def resolve_method(
+    method: str | Method | MethodComponent, overrides: Sequence[str] = (), *, bias_correction: bool = False
 ) -> Method:
     """Return the keys of a method.
 
@@ -133,7 +133,7 @@ def method_of(
             raise UserError(f"{method} is not a policy-gradient method: use trl.SFTTrainer.")
         keys = {override.partition("=")[0].strip() for override in overrides}
         if config.kl.beta > 0 and "kl.beta" in keys and "kl.bias_correction" not in keys:
-            by_itself = method_of(method)
+            by_itself = resolve_method(method)
             if by_itself.kl.beta == 0:
                 return config.replace(kl=config.kl.replace(bias_correction=bias_correction))
         return config
@@ -146,4 +146,4 @@ def method_of(
     kind = type(method).model_fields["kind"].default
     named = [name for name, preset in METHODS.items() if preset.sets.get(f"{section}.kind", (None,))[0] == kind]
     base = "grpo" if "grpo" in named or not named else named[0]
-    return method_of(base).replace(**{section: method})
+    return resolve_method(base).replace(**{section: method})

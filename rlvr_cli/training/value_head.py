@@ -21,10 +21,10 @@ HEAD_FILE = f"{NAME}.safetensors"
 
 
 class ValueHead:
-    """The head of one model, and the hidden states of its latest forward pass.
+    """The value head of a model, and the hidden states of its latest forward pass.
 
     The layer is a child module of the model, so that it is moved, wrapped and optimised with it. It is initialised to
-    0. Its weights are not part of the published model.
+    0, and not part of the published model.
     """
 
     def __init__(self, layer: nn.Linear, *, train_backbone: bool) -> None:
@@ -32,7 +32,7 @@ class ValueHead:
         self._hidden: Tensor | None = None
 
     @classmethod
-    def attached_to(cls, model: Any, *, train_backbone: bool) -> ValueHead:
+    def attach(cls, model: Any, *, train_backbone: bool) -> ValueHead:
         """Attach a new head to ``model``.
 
         Args:
@@ -46,14 +46,14 @@ class ValueHead:
         nn.init.zeros_(layer.bias)
         setattr(model, NAME, layer)
         head = cls(layer, train_backbone=train_backbone)
-        model.base_model.register_forward_hook(head._remember)
+        model.base_model.register_forward_hook(head._store_states)
         return head
 
-    def _remember(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _store_states(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._hidden = output.last_hidden_state
 
     def latest_states(self, completion_length: int) -> Tensor:
-        """Return (B, T, H): the latest pass's states before each of its last ``completion_length`` = T tokens."""
+        """Return (B, T, H), the latest pass's states before each of its last T = ``completion_length`` tokens."""
         assert self._hidden is not None
         return self._hidden[:, -completion_length - 1 : -1]
 
@@ -65,16 +65,16 @@ class ValueHead:
         values: Tensor = self.layer(states.to(self.layer.weight.dtype)).squeeze(-1)
         return values
 
-    def train(self) -> None:
+    def unfreeze(self) -> None:
         """Unfreeze the head, which PEFT freezes with the rest of the model."""
         self.layer.requires_grad_()
 
     def load(self, folder: Path) -> None:
-        """Load the head's weights from a checkpoint."""
+        """Load the head's weights from the checkpoint ``folder``."""
         self.layer.load_state_dict(load_file(folder / HEAD_FILE))
 
     @contextmanager
-    def gradients_apart(self, max_norm: float) -> Iterator[None]:
+    def clip_separately(self, max_norm: float) -> Iterator[None]:
         """Clip the head's gradient to ``max_norm`` separately, and exclude it from clipping inside the context."""
         nn.utils.clip_grad_norm_(self.layer.parameters(), max_norm)
         gradients = [parameter.grad for parameter in self.layer.parameters()]
@@ -88,49 +88,50 @@ class ValueHead:
 
     def move_to_own_group(self, optimizer: Optimizer, learning_rate: float) -> None:
         """Move the head's parameters to a group with another learning rate and without weight decay."""
-        own = {id(parameter) for parameter in self.layer.parameters()}
-        if any({id(parameter) for parameter in group["params"]} == own for group in optimizer.param_groups):
+        head = {id(parameter) for parameter in self.layer.parameters()}
+        if any({id(parameter) for parameter in group["params"]} == head for group in optimizer.param_groups):
             return
         for group in optimizer.param_groups:
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in own]
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in head]
         optimizer.add_param_group({"params": list(self.layer.parameters()), "lr": learning_rate, "weight_decay": 0.0})
 
 
-def split_off(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def split_value_head(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Split a state dict into the model's weights and the value head's, without its prefix."""
-    prefixes = (f"{NAME}.", f"base_model.model.{NAME}.")  # the second one in a model with adapters (PEFT)
-    own = {key: value for key, value in weights.items() if not key.startswith(prefixes)}
+    prefixes = (f"{NAME}.", f"base_model.model.{NAME}.")  # the latter with adapters (PEFT)
+    model = {key: value for key, value in weights.items() if not key.startswith(prefixes)}
     head = {key.rpartition(".")[2]: value for key, value in weights.items() if key.startswith(prefixes)}
-    return own, head
+    return model, head
 
 
-def value_head_for(
+def attach_value_head(
     method: Method, model: Any, arguments: GRPOConfig, others: dict[str, Any]
 ) -> tuple[ValueHead | None, dict[str, Any]]:
-    """Attach the value head of ``method``, if any, and return it with TRL's adapted other arguments.
+    """Attach the value head of ``method``, if any; return it with ``others``, TRL's arguments, adapted to it.
 
-    Raises ValueError where it cannot be attached.
+    Raises ValueError if it cannot be attached.
     """
     if not method.advantage.needs_values:
         return None, others
     if isinstance(model, str):
-        raise ValueError(f"method {method.name} puts a value head on the model: pass the model itself, not {model!r}.")
+        raise ValueError(f"method {method.name} attaches a value head: pass the model itself, not {model!r}.")
     if hasattr(model, "peft_config"):
         raise ValueError(
-            f"method {method.name} trains a value head, which the adapters of the model would freeze: pass the plain "
-            "model and peft_config."
+            f"method {method.name} trains a value head, which a PEFT model freezes. Pass its base and peft_config."
         )
     if arguments.use_vllm:
-        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
+        raise ValueError(
+            f"method {method.name} trains a value head, which vLLM cannot load: it and use_vllm cannot be combined."
+        )
     if arguments.deepspeed is not None:
-        raise ValueError(f"method {method.name} trains a value head, which DeepSpeed would clip with the policy.")
+        raise ValueError(
+            f"method {method.name} trains a value head, whose gradient DeepSpeed would clip with the policy's: it and "
+            "deepspeed cannot be combined."
+        )
     peft_config = others.get("peft_config")
     if peft_config is not None:
         peft_config = copy.copy(peft_config)
-        peft_config.exclude_modules = [*_listed(peft_config.exclude_modules), NAME]
+        excluded = peft_config.exclude_modules or []
+        peft_config.exclude_modules = [*([excluded] if isinstance(excluded, str) else excluded), NAME]
         others = {**others, "peft_config": peft_config}
-    return ValueHead.attached_to(model, train_backbone=method.critic.backbone), others
-
-
-def _listed(names: str | list[str] | None) -> list[str]:
-    return [names] if isinstance(names, str) else list(names or ())
+    return ValueHead.attach(model, train_backbone=method.critic.backbone), others

@@ -26,7 +26,7 @@ from rlvr_cli.launch.world import World
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
 from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
-from rlvr_cli.training.value_head import split_off
+from rlvr_cli.training.value_head import split_value_head
 
 
 class VllmEngine(Engine):
@@ -77,7 +77,7 @@ class VllmEngine(Engine):
         if self.sleeps:
             self.vllm.sleep(level=2)
 
-    def take(self, model: Any, step: int) -> None:
+    def update_weights(self, model: Any, step: int) -> None:
         """Load the weights of ``model``, plain and unsharded, into vLLM. Called in every process between samplings.
 
         Raises RunError where vLLM rejects them.
@@ -99,7 +99,7 @@ class VllmEngine(Engine):
 
     def _check_taken(self, weights: dict[str, Tensor]) -> None:
         """Raise RunError where vLLM's tensors differ from ``weights``, in vLLM's number format."""
-        for held in self.vllm.apply_model(partial(tensor_sums, weights=weights)):
+        for held in self.vllm.apply_model(partial(compute_checksums, weights=weights)):
             if stale := [name for name, (ours, theirs) in held.items() if ours != theirs]:
                 raise RunError(
                     f"vLLM did not take the weights of the update: {len(stale)} of the {len(held)} tensors compared "
@@ -129,7 +129,7 @@ class VllmEngine(Engine):
             self.step = None  # it forgot the weights
         position = self.world.rank % self.parallel if self.parallel > 1 else 0
         first = sum(map(len, requests[:position]))
-        return completions.of(range(first, first + len(prompts)))
+        return completions.select(range(first, first + len(prompts)))
 
     def _of_the_group(self, own: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
         """Return the rows of each process that shares this copy of the model; all of them sample all rows."""
@@ -140,7 +140,7 @@ class VllmEngine(Engine):
         return everyone[first : first + self.parallel]
 
 
-def tensor_sums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+def compute_checksums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """Return the checksums of tensors in ``weights`` and in vLLM's ``model``, by name.
 
     Only of tensors that vLLM keeps as in files (the vocabulary's possibly padded): it fuses q, k and v, and shards
@@ -153,11 +153,11 @@ def tensor_sums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dic
         if rows is not None and rows.shape == weights[name].shape:
             comparable[name] = rows
     return {
-        name: (tensor_sum(weights[name], held.dtype), tensor_sum(held, held.dtype)) for name, held in comparable.items()
+        name: (checksum(weights[name], held.dtype), checksum(held, held.dtype)) for name, held in comparable.items()
     }
 
 
-def tensor_sum(tensor: Tensor, dtype: torch.dtype) -> int:
+def checksum(tensor: Tensor, dtype: torch.dtype) -> int:
     """Return the sum of the bits of the numbers of ``tensor`` in ``dtype``, which is exact in any order."""
     integers = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
     return int(tensor.detach().to(dtype).contiguous().view(integers).sum(dtype=torch.int64))
@@ -186,7 +186,7 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
         ties = getattr(model, "all_tied_weights_keys", None) or {}
         tensors |= {tied: tensors[source] for tied, source in ties.items()}
     # transformers fuses some layers (experts) in memory.
-    named: dict[str, Tensor] = revert_weight_conversion(model, split_off(tensors)[0])
+    named: dict[str, Tensor] = revert_weight_conversion(model, split_value_head(tensors)[0])
     return named
 
 

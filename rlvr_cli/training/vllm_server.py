@@ -16,13 +16,13 @@ import torch
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.world import World
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, joined
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, concatenate
 from rlvr_cli.models.sampling.vllm import request_arguments
 from rlvr_cli.training.vllm_engine import log_prob_mode, policy_tensors
 
 ENGINE = "rollout.engine=vllm_server"
 # Concurrent requests of a process, and the startup timeout of a server in seconds.
-REQUESTS, PATIENCE = 64, 60.0
+MAX_REQUESTS, STARTUP_TIMEOUT = 64, 60.0
 
 
 def serve_command(config: Config, longest: int) -> str:
@@ -57,7 +57,7 @@ class VllmServer(Engine):
         try:
             from trl.generation.vllm_client import VLLMClient
 
-            self.client = VLLMClient(base_url=url, connection_timeout=PATIENCE)
+            self.client = VLLMClient(base_url=url, connection_timeout=STARTUP_TIMEOUT)
             if self.main:
                 self.client.init_communicator(world.local_rank)
         except ImportError as error:
@@ -67,7 +67,7 @@ class VllmServer(Engine):
                 f"{ENGINE}: {' '.join(str(error).split())[:400]} Start the server: {serve_command(config, longest)}"
             ) from error
 
-    def take(self, model: Any, step: int) -> None:
+    def update_weights(self, model: Any, step: int) -> None:
         """Send the weights of ``model``, plain and unsharded, to the server. Called in every process.
 
         Raises RunError where the server rejects them.
@@ -98,7 +98,7 @@ class VllmServer(Engine):
     ) -> Completions:
         check_rows(prompts, keys)
         rows: dict[int, Completions] = {}
-        with ThreadPoolExecutor(REQUESTS) as pool:
+        with ThreadPoolExecutor(MAX_REQUESTS) as pool:
             futures = {
                 pool.submit(self._sample, prompt, params, key): row
                 for row, (prompt, key) in enumerate(zip(prompts, keys, strict=True))
@@ -110,7 +110,7 @@ class VllmServer(Engine):
                     on_progress(len(rows[row].ids[0]))
                 if on_done is not None:
                     on_done([row], rows[row])
-        return joined([rows[row] for row in range(len(prompts))])
+        return concatenate([rows[row] for row in range(len(prompts))])
 
     def _sample(self, prompt: Sequence[int], params: SamplingParams, key: int) -> Completions:
         arguments = request_arguments(params, key)

@@ -31,10 +31,10 @@ def main() -> None:
             code = 0
         except BaseException as error:
             reports.failed(error, traceback.format_exc())
-        leave(code)
+        exit_process(code)
 
 
-def leave(code: int) -> None:
+def exit_process(code: int) -> None:
     """Exit with ``code``, ending the helper processes, without further clean-up."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -54,7 +54,7 @@ def check_devices(launch: LaunchConfig) -> None:
         raise UserError(f"launch.deepspeed={launch.deepspeed}: {' '.join(str(error).split())}") from error
 
 
-def refusable(loss: Tensor) -> Tensor:
+def propagate_nonfinite(loss: Tensor) -> Tensor:
     """Return ``loss``, with a non-finite gradient if it is not finite: DeepSpeed checks only the gradient."""
     return loss * (1 + 0 * loss.detach())
 
@@ -74,17 +74,17 @@ class Zero:
 
         self.trainer, self.engine = trainer, trainer.model_wrapped
         self.optimizer = self.engine.optimizer
-        self.divides_parameters = type(self.optimizer) is DeepSpeedZeroOptimizer_Stage3
-        if not self.divides_parameters and type(self.optimizer) is not DeepSpeedZeroOptimizer:
+        self.shards_parameters = type(self.optimizer) is DeepSpeedZeroOptimizer_Stage3
+        if not self.shards_parameters and type(self.optimizer) is not DeepSpeedZeroOptimizer:
             raise RunError(
                 f"launch.deepspeed: DeepSpeed makes a {type(self.optimizer).__name__} of this configuration, whose "
                 "state a checkpoint cannot hold."
             )
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def gather_parameters(self) -> Iterator[None]:
         """Gather the parameters for reading. Entering and leaving are collective operations."""
-        if not self.divides_parameters:
+        if not self.shards_parameters:
             yield
             return
         from trl.models.utils import add_hooks, remove_hooks
@@ -97,14 +97,14 @@ class Zero:
             finally:
                 add_hooks(self.engine)
 
-    def weights(self) -> dict[str, Tensor]:
+    def gather_state_dict(self) -> dict[str, Tensor]:
         """Return the model's weights, whole, on rank 0; on the others nothing. Called in every process."""
         weights: dict[str, Tensor] = self.trainer.accelerator.get_state_dict(self.engine) or {}
         # Tied weights are copies here.
         ties = getattr(self.trainer.model, "all_tied_weights_keys", None) or {}
         return {name: value for name, value in weights.items() if not (name in ties and ties[name] in weights)}
 
-    def trained(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
+    def gather_trained(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Return the trained tensors that ``tensors`` reads off the model, whole. Called in every process."""
         with self._gather([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
             return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
@@ -112,10 +112,10 @@ class Zero:
     def _gather(self, parameters: list[Any]) -> Any:
         import deepspeed
 
-        return deepspeed.zero.GatheredParameters(parameters, enabled=self.divides_parameters)
+        return deepspeed.zero.GatheredParameters(parameters, enabled=self.shards_parameters)
 
     def _shards(self) -> list[Tensor]:
-        name = "fp32_partitioned_groups_flat" if self.divides_parameters else "single_partition_of_fp32_groups"
+        name = "fp32_partitioned_groups_flat" if self.shards_parameters else "single_partition_of_fp32_groups"
         shards: list[Tensor] = getattr(self.optimizer, name)
         return shards
 

@@ -63,7 +63,7 @@ def test_the_gradient_is_the_sum_over_single_tokens(
     for name, value in whole.items():
         expected = sum(coefficients[place] * single[place][name] for place in PLACES)
         torch.testing.assert_close(value, expected, **CLOSE)
-    monkeypatch.setattr(log_probs, "MOST_LOGITS", 1)
+    monkeypatch.setattr(log_probs, "MAX_LOGITS", 1)
     one_by_one = gradient(policy, rows, coefficients)
     for name, value in whole.items():
         torch.testing.assert_close(one_by_one[name], value, **CLOSE)

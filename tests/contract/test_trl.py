@@ -22,7 +22,7 @@ from rlvr_cli.training import trl_arguments
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sft import sft_config
 from rlvr_cli.training.trainer import PolicyTrainer
-from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING, trl_config, with_method
+from rlvr_cli.training.trl_arguments import COMMON_ARGUMENTS, apply_method, trl_config
 from tests.training.harness import load_base, method_of, train
 
 # Two hashes: transformers 5.17, which vLLM 0.31 needs, and 5.23, which adds models that are sharded as they load.
@@ -59,30 +59,30 @@ def test_the_source_we_were_written_against_is_unchanged() -> None:
 def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
     on_cpu = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
     # transformers reads "none" as an empty list.
-    expected = {**OF_EVERY_TRAINING, "report_to": []}
+    expected = {**COMMON_ARGUMENTS, "report_to": []}
     for config in (trl_config(**on_cpu), sft_config(**on_cpu)):
         assert {name: getattr(config, name) for name in expected} == expected
 
 
 OWN = {
     "_accumulate_gradients",
-    "_as_judged",
+    "_decode_for_rewards",
     "_backward_options",
     "_check_arguments",
     "_empty_cache",
     "_generate_with_trl",
     "_grad_mask",
-    "_gradients_synchronised",
+    "_sync_gradients",
     "_log_advantages",
     "_loss",
     "_outputs",
     "_pad_rows",
     "_reference_log_probs",
-    "_rows_of_step",
+    "_get_step_rows",
     "_sample_with_trl",
     "_collect_rollout",
     "_store",
-    "_whole_step",
+    "_begin_step",
 }
 
 
@@ -98,14 +98,14 @@ def test_every_override_overrides_something() -> None:
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The counter, pass and keys of every optimizer step that a loss is computed for."""
     seen: list[dict[str, Any]] = []
-    whole = PolicyTrainer._whole_step
+    whole = PolicyTrainer._begin_step
 
     def spy(self: PolicyTrainer, rows: dict[str, Any]) -> Any:
         where = {"step": self.state.global_step, "rollout": self.rollout_index, "pass": self.current_pass}
         seen.append({**where, "keys": set(rows)})
         return whole(self, rows)
 
-    monkeypatch.setattr(PolicyTrainer, "_whole_step", spy)
+    monkeypatch.setattr(PolicyTrainer, "_begin_step", spy)
     return seen
 
 
@@ -156,7 +156,7 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
 def test_the_largest_weight_of_cispo_is_one_less_here(tmp_path: Path) -> None:
     config = GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, epsilon_high=5.0)
     with pytest.raises(ValueError, match=r"policy_loss\.eps_high.*minus 1"):
-        with_method(config, trl_arguments.method_of("cispo"))
+        apply_method(config, trl_arguments.resolve_method("cispo"))
 
 
 @pytest.mark.parametrize("option", [True, False])
@@ -190,5 +190,5 @@ def test_a_kl_term_that_is_added_has_the_correction_that_trl_is_told(tmp_path: P
 
 def test_options_that_no_method_decides_stay_open(tmp_path: Path) -> None:
     given = {"reward_weights": [1.0, 0.2], "chat_template_kwargs": {"enable_thinking": False}, "min_p": 0.1}
-    arguments = with_method(GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **given), method_of("grpo"))  # type: ignore[arg-type]
+    arguments = apply_method(GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **given), method_of("grpo"))  # type: ignore[arg-type]
     assert {name: getattr(arguments, name) for name in given} == given

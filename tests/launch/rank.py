@@ -11,7 +11,7 @@ from rlvr_cli.launch.command import FOLDER
 from rlvr_cli.launch.ranks import RankReports
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import world_of_environment
-from rlvr_cli.training.worker import leave
+from rlvr_cli.training.worker import exit_process
 
 world = world_of_environment()
 exec(os.environ.get(f"BEFORE_{world.rank}", ""))  # noqa: S102
@@ -21,5 +21,5 @@ with StopRequest(announce=False) as stop:
         exec(os.environ[f"CODE_{world.rank}"])  # noqa: S102
     except BaseException as error:
         reports.failed(error, traceback.format_exc())
-        leave(1)
-    leave(0)
+        exit_process(1)
+    exit_process(0)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.seal import file_hash
-from rlvr_cli.training.zero import refusable
+from rlvr_cli.training.zero import propagate_nonfinite
 from tests.commands import run_here
 from tests.launch.launches import NARROW, SHIM, SMALL, assert_same_run, finish, kill_tree, rows, sharded, start
 
@@ -118,7 +118,7 @@ def test_a_step_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_loss_that_is_not_finite_has_no_finite_gradient() -> None:
     for constant, finite in ((0.25, True), (math.nan, False), (math.inf, False), (-math.inf, False)):
         weight = torch.tensor(0.3, requires_grad=True)
-        loss = refusable(weight * 0.1 + constant)
+        loss = propagate_nonfinite(weight * 0.1 + constant)
         loss.backward()
         assert weight.grad is not None and (weight.grad == 0.1 if finite else weight.grad.isnan())
         assert not finite or loss == weight * 0.1 + constant

@@ -29,8 +29,8 @@ from rlvr_cli.models.adapter import (
     peft_config,
     trained_tensors,
 )
-from rlvr_cli.models.load import load_adapted, load_model
-from rlvr_cli.models.source import AdapterBase, base_of
+from rlvr_cli.models.load import load_model, load_with_adapter
+from rlvr_cli.models.source import AdapterBase, read_base
 from tests.models.tiny import VOCABULARY, make, rounding
 
 IDS = torch.randint(0, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -85,7 +85,7 @@ def test_loading_gives_the_plain_model_that_was_sampled(saved: tuple[Path, Any])
 
 def test_peft_reads_the_folder(saved: tuple[Path, Any]) -> None:
     folder, adapted = saved
-    base = AutoModelForCausalLM.from_pretrained(base_of(folder).name)
+    base = AutoModelForCausalLM.from_pretrained(read_base(folder).name)
     read = PeftModel.from_pretrained(base, folder)
     with torch.no_grad():
         assert torch.equal(read(IDS).logits, adapted(IDS).logits)
@@ -138,7 +138,7 @@ def test_the_experts_of_a_mixture_are_merged_too(tmp_path: Path, name: str) -> N
             assert weights_hash(model) == weights_hash(plain)
             torch.testing.assert_close(plain(IDS).logits, expected, **rounding(expected))
         assert torch.equal(adapted(IDS).logits, expected), "the layers are put back"
-        assert torch.equal(load_adapted(str(folder))(IDS).logits, expected)
+        assert torch.equal(load_with_adapter(str(folder))(IDS).logits, expected)
         assert torch.equal(PeftModel.from_pretrained(base, folder).eval()(IDS).logits, expected)
         model.save_pretrained(tmp_path / "plain")
         again = AutoModelForCausalLM.from_pretrained(tmp_path / "plain").eval()
@@ -210,7 +210,7 @@ def test_an_adapter_of_peft_alone_is_read_where_it_can_be_merged(saved: tuple[Pa
     with torch.no_grad(), merged(adapted) as plain:
         assert weights_hash(load_model(str(tmp_path / "peft"))[0]) == weights_hash(plain)
     with torch.no_grad():
-        assert torch.equal(load_adapted(str(folder))(IDS).logits, adapted(IDS).logits)
+        assert torch.equal(load_with_adapter(str(folder))(IDS).logits, adapted(IDS).logits)
     for name, options in (("dora", {"use_dora": True}), ("bias", {"lora_bias": True})):
         with pytest.raises(UserError, match="not a plain LoRA adapter"):
             load_model(str(foreign(tmp_path, name, target_modules=["q_proj"], **options)))
@@ -228,7 +228,7 @@ def test_an_adapter_that_does_not_fit_or_is_damaged_is_one_message(saved: tuple[
         save_file({name: weights[name] for name in sorted(weights)[1:]}, folder / "adapter_model.safetensors")
 
     def on_another_base(folder: Path) -> None:
-        path = Path(base_of(folder).name) / "model.safetensors"
+        path = Path(read_base(folder).name) / "model.safetensors"
         weights = load_file(path)
         save_file({**weights, "model.norm.weight": weights["model.norm.weight"] + 0.5}, path, metadata={"format": "pt"})
 
@@ -240,7 +240,7 @@ def test_an_adapter_that_does_not_fit_or_is_damaged_is_one_message(saved: tuple[
             (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
             (without_a_layer, "does not fit"),
             (on_another_base, "have changed since the adapter was trained"),
-            (lambda folder: Path(base_of(folder).name).rename(tmp_path / "elsewhere"), r"is an adapter on .*base"),
+            (lambda folder: Path(read_base(folder).name).rename(tmp_path / "elsewhere"), r"is an adapter on .*base"),
         )
     ):
         folder = Path(shutil.copytree(saved[0], tmp_path / str(number)))

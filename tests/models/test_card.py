@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.models.card import licence_of, model_card
+from rlvr_cli.models.card import load_licence, model_card
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues
@@ -112,17 +112,17 @@ def test_the_snippet_gives_the_answer_of_the_model(
 
 def test_the_licence_is_what_the_base_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert licence_of("lab") == licence_of("lab-math") == {"license": "apache-2.0"}
-    assert licence_of(str(tmp_path)) == {}, "no card"
+    assert load_licence("lab") == load_licence("lab-math") == {"license": "apache-2.0"}
+    assert load_licence(str(tmp_path)) == {}, "no card"
     (tmp_path / "README.md").write_text("no metadata")
-    assert licence_of(str(tmp_path)) == {}
+    assert load_licence(str(tmp_path)) == {}
     link = "https://example.org/licence"
     front = yaml.safe_dump({"license": "other", "license_name": "qwen-research", "license_link": link})
     (tmp_path / "README.md").write_text(f"---\n{front}---\n# A model\n")
-    assert licence_of(str(tmp_path)) == {"license": "other", "license_name": "qwen-research", "license_link": link}
+    assert load_licence(str(tmp_path)) == {"license": "other", "license_name": "qwen-research", "license_link": link}
     (tmp_path / "README.md").write_text("---\nlicense: [unclosed\n---\n")
-    assert licence_of(str(tmp_path)) == {}
-    assert licence_of("nobody/has-this-model") == {}
+    assert load_licence(str(tmp_path)) == {}
+    assert load_licence("nobody/has-this-model") == {}
 
 
 def test_a_prompt_of_the_users_own_data_is_not_quoted(of_run: RunDir, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rlvr_cli.config.load import load_config
 from rlvr_cli.launch.world import ALONE
 from rlvr_cli.models import gpu as gpu_module
-from rlvr_cli.models.gpu import attention_problem, has_bfloat16, prepare_attention
+from rlvr_cli.models.gpu import find_attention_problem, has_bfloat16, prepare_attention
 from rlvr_cli.models.load import load_model
 from rlvr_cli.training.prepare import join
 
@@ -67,25 +67,25 @@ def without_mask(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Te
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_attention_of_a_cpu_passes(dtype: torch.dtype) -> None:
-    assert attention_problem(CPU, dtype, attend=attention) is None
+    assert find_attention_problem(CPU, dtype, attend=attention) is None
 
 
 def test_gradients_that_are_not_finite_are_found() -> None:
-    problem = attention_problem(CPU, torch.bfloat16, attend=cudnn_like)
+    problem = find_attention_problem(CPU, torch.bfloat16, attend=cudnn_like)
     assert problem is not None and "gradient of the queries is not finite" in problem
-    assert attention_problem(CPU, torch.bfloat16, gradients=False, attend=cudnn_like) is None
+    assert find_attention_problem(CPU, torch.bfloat16, gradients=False, attend=cudnn_like) is None
 
 
 @pytest.mark.parametrize("attend", [wrong_heads, without_mask])
 def test_wrong_numbers_are_found(attend: Any) -> None:
-    problem = attention_problem(CPU, torch.bfloat16, gradients=False, attend=attend)
+    problem = find_attention_problem(CPU, torch.bfloat16, gradients=False, attend=attend)
     assert problem is not None and "output is off" in problem
 
 
 def test_a_training_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(gpu_module, "attention_problem", lambda device, dtype, **options: asked.append(device))
+    monkeypatch.setattr(gpu_module, "find_attention_problem", lambda device, dtype, **options: asked.append(device))
     config = load_config(overrides=["run.threads=1"])
     join(config, ALONE)
     assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -116,4 +116,4 @@ def test_a_gpu_that_only_emulates_bfloat16_trains_without_it(monkeypatch: pytest
 def test_attention_of_this_gpu(gpu: str) -> None:
     prepare_attention(torch.device(gpu), gradients=True)
     assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert attention_problem(torch.device(gpu), torch.float32) is None
+    assert find_attention_problem(torch.device(gpu), torch.float32) is None

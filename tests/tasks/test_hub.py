@@ -49,7 +49,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
-    monkeypatch.setattr("rlvr_cli.models.source.connection_problem", lambda: None)
+    monkeypatch.setattr("rlvr_cli.models.source.find_connection_problem", lambda: None)
     monkeypatch.setattr("rlvr_cli.models.source.is_offline", lambda: False)
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     (tmp_path / "here").mkdir()

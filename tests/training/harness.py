@@ -193,7 +193,7 @@ class GradientTrainer(PolicyTrainer):
         super().__init__(**arguments)
         self.add_callback(BeforeEachStep(self.see_gradient))
 
-    def begin_updates(self, rollout: int) -> None:
+    def on_updates_begin(self, rollout: int) -> None:
         torch.manual_seed(rollout)
 
     def see_gradient(self) -> None:

@@ -16,7 +16,7 @@ import rlvr_cli
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.source import LAB_BASES
-from rlvr_cli.training.dropout import dropouts, switched_off
+from rlvr_cli.training.dropout import disable_dropouts, find_dropouts
 from rlvr_cli.training.policy_run import _sampler_exact
 from tests.matrix import metrics
 from tests.training.harness import load_base, method_of, tiny_model, train
@@ -39,11 +39,11 @@ def test_all_that_an_architecture_drops_is_switched_off_and_on_again(name: str) 
     ids, before = torch.arange(12).unsqueeze(0), model.config.to_dict()
     expected = model.eval()(ids).logits
     model.train()
-    found = dropouts(model)
-    with switched_off(found):
+    found = find_dropouts(model)
+    with disable_dropouts(found):
         assert torch.equal(model(ids).logits, expected)
     assert not torch.equal(model(ids).logits, expected)
-    assert model.config.to_dict() == before and dropouts(model) == found
+    assert model.config.to_dict() == before and find_dropouts(model) == found
 
 
 def test_the_dropout_of_adapters_has_a_setting_of_its_own() -> None:
@@ -52,7 +52,7 @@ def test_the_dropout_of_adapters_has_a_setting_of_its_own() -> None:
         LoraConfig(r=2, lora_dropout=0.5, target_modules=["c_attn"], init_lora_weights=False, fan_in_fan_out=True),
     ).train()
     ids = torch.arange(12).unsqueeze(0)
-    with switched_off(dropouts(model)):
+    with disable_dropouts(find_dropouts(model)):
         assert not torch.equal(model(ids).logits, model(ids).logits)
         with model.disable_adapter():
             assert torch.equal(model(ids).logits, model(ids).logits)

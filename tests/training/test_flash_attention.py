@@ -52,6 +52,6 @@ def test_a_training_starts_and_steps(tmp_path: Path, flash: Any) -> None:
     plain = harness.train(tmp_path, harness.method_of("grpo"), harness.tiny_model().float(), **sizes)
     trainer = harness.train(tmp_path, harness.method_of("grpo"), flash, bf16=True, **sizes)
     assert set(SEEN) == {torch.bfloat16}
-    assert trainer.forward.own_head
+    assert trainer.forward.applies_head
     assert flash.config._attn_implementation == "flash_attention_2"
     assert float(torch.cosine_similarity(trainer.gradients[0], plain.gradients[0], dim=0)) > 0.99

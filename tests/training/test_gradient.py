@@ -18,7 +18,7 @@ from experiments.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import policy_tokens
+from rlvr_cli.training.packing import policy_mask
 from rlvr_cli.training.scoring import Scoring
 from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.harness import (
@@ -291,14 +291,14 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
     apart = {key: value.new_full((ROWS, 2 * width), 7).scatter(1, places, value) for key, value in plain.items()}
     apart["tool_mask"] = torch.zeros((ROWS, 2 * width), dtype=torch.long).scatter(1, places, mask)
     apart["completion_mask"] = torch.ones((ROWS, 2 * width), dtype=torch.long)
-    _, expected = scoring.scored(plain, rewards)
-    _, found = scoring.scored(apart, rewards)
+    _, expected = scoring.score(plain, rewards)
+    _, found = scoring.score(apart, rewards)
     for column in ("advantages", "estimated", "returns"):
         if column in expected and expected[column].shape[1] > 1:
             assert torch.equal(found[column].gather(1, places) * mask, expected[column] * mask), column
         elif column in expected:
             assert torch.equal(found[column], expected[column]), column
-    assert torch.equal(policy_tokens(found).gather(1, places), mask)
+    assert torch.equal(policy_mask(found).gather(1, places), mask)
 
 
 # Sums over the whole step and rollout, values, and two passes. The others take minutes.

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr_cli.training import log_probs
-from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, prompts_can_be_shared
+from rlvr_cli.training.log_probs import can_share_prompts, chosen_log_probs, has_linear_head
 from tests.training.harness import flat_gradient, tiny_model
 
 
@@ -31,7 +31,7 @@ def test_the_head_is_called_once_however_many_parts_it_takes(monkeypatch: pytest
         return flat_gradient(model)
 
     whole = gradient()
-    monkeypatch.setattr(log_probs, "MOST_LOGITS", 5 * model.lm_head.out_features)
+    monkeypatch.setattr(log_probs, "MAX_LOGITS", 5 * model.lm_head.out_features)
     assert torch.allclose(gradient(), whole, rtol=1e-10, atol=1e-12)
     assert calls == [18, 18]
 
@@ -77,7 +77,7 @@ def untrained(kind: str, **options: Any) -> Any:
 )
 def test_a_head_that_does_more_than_a_product_is_told(kind: str, options: dict[str, Any], linear: bool) -> None:
     """With untrained weights, whose logits are far below any cap; what cannot be told is not."""
-    assert head_is_linear(untrained(kind, **options)) is linear
+    assert has_linear_head(untrained(kind, **options)) is linear
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_head_that_does_more_than_a_product_is_told(kind: str, options: dict[s
     ],
 )
 def test_prompts_are_shared_where_positions_do_not_depend_on_what_follows(rope: dict[str, Any], shared: bool) -> None:
-    assert prompts_can_be_shared(untrained("llama", **HEADS, rope_parameters=rope)) is shared
+    assert can_share_prompts(untrained("llama", **HEADS, rope_parameters=rope)) is shared
 
 
 def test_a_cache_of_more_than_keys_and_values_is_not_shared() -> None:
     model = untrained("falcon_h1", **HEADS, mamba_d_ssm=16, mamba_n_heads=2, mamba_d_head=8, mamba_d_state=4)
-    assert not prompts_can_be_shared(model)
+    assert not can_share_prompts(model)

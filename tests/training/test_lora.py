@@ -45,7 +45,7 @@ class AdapterTrainer(GradientTrainer):
         self.weights: list[dict[str, Tensor]] = []
         super().__init__(**named)
 
-    def begin_updates(self, rollout: int) -> None:
+    def on_updates_begin(self, rollout: int) -> None:
         with merged(self.model) as plain:
             self.weights.append({name: value.clone() for name, value in plain.state_dict().items()})
 

@@ -19,7 +19,7 @@ def summary(log_ratio: torch.Tensor) -> dict[str, float | None]:
     ones = torch.ones_like(log_ratio)
     meter.begin_step(ones)
     meter.add(Tokens(old + log_ratio, old, advantages, ones), "all", None)
-    return meter.summary(meter.take().tolist())
+    return meter.summary(meter.take_sums().tolist())
 
 
 def test_huge_ratios_do_not_overflow() -> None:
@@ -47,8 +47,8 @@ def test_micro_batches_add_up() -> None:
     for part in log_ratio.split(3):
         old, ones = torch.full_like(part, -60.0), torch.ones_like(part)
         meter.add(Tokens(old + part, old, torch.ones(len(part), 1), ones), "all", None)
-    assert meter.summary(meter.take().tolist()) == pytest.approx(whole)
-    assert meter.take().sum() == 0
+    assert meter.summary(meter.take_sums().tolist()) == pytest.approx(whole)
+    assert meter.take_sums().sum() == 0
 
 
 def test_the_mismatch_is_that_of_its_definitions() -> None:
@@ -59,7 +59,7 @@ def test_the_mismatch_is_that_of_its_definitions() -> None:
     for micro_batch in (tensor[:, :2], tensor[:, 2:]):
         read = torch.tensor([[True] * micro_batch.shape[1] + [False] * 2])
         meter.add_mismatch(torch.cat([micro_batch, ignored], dim=1), 2.0, read)
-    values, exact, count = meter.summary(meter.take().tolist()), tensor[0].tolist(), len(log_ratios)
+    values, exact, count = meter.summary(meter.take_sums().tolist()), tensor[0].tolist(), len(log_ratios)
     assert values["mismatch/log_prob"] == pytest.approx(sum(map(abs, exact)) / count, rel=1e-12)
     kl = sum(math.exp(ratio) - 1 - ratio for ratio in exact) / count
     assert values["mismatch/kl"] == pytest.approx(kl, rel=1e-12)
@@ -73,7 +73,7 @@ def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:
     new, old = torch.tensor([[0.6, 0.2, 0.9]]).log(), torch.tensor([[0.5, 0.5, 0.1]]).log()
     meter = StepMeter(method_of("grpo"))
     meter.add(Tokens(new, old, torch.ones(1, 1), torch.tensor([[1, 1, 0]])), "all", None)
-    assert meter.summary(meter.take().tolist())["prob_distance"] == pytest.approx(0.2)
+    assert meter.summary(meter.take_sums().tolist())["prob_distance"] == pytest.approx(0.2)
 
 
 def test_what_was_left_out_of_the_forward_passes_is_counted_and_changes_no_ratio() -> None:
@@ -82,14 +82,14 @@ def test_what_was_left_out_of_the_forward_passes_is_counted_and_changes_no_ratio
     meter = StepMeter(method_of("grpo"))
     meter.begin_step(torch.ones(3, 2))
     meter.add(Tokens(new, old, torch.ones(1, 1), torch.ones(1, 2)), "all", None)
-    alone = meter.summary(meter.take().tolist())
+    alone = meter.summary(meter.take_sums().tolist())
     assert alone["trained"] == pytest.approx(1 / 3) and alone["clip_frac/high"] == pytest.approx(1 / 3)
     assert alone["ratio_mean"] == pytest.approx(2.0) and alone["update_tokens"] == 6
     # The same with every row computed.
     meter.begin_step(torch.ones(3, 2))
     rows = torch.ones(3, 1)
     meter.add(Tokens(new * rows, old * rows, torch.tensor([[1.0], [0], [0]]), torch.ones(3, 2)), "all", None)
-    assert meter.summary(meter.take().tolist()) == pytest.approx(alone)
+    assert meter.summary(meter.take_sums().tolist()) == pytest.approx(alone)
 
 
 def test_a_step_that_trains_nothing_has_no_ratios() -> None:
@@ -98,7 +98,7 @@ def test_a_step_that_trains_nothing_has_no_ratios() -> None:
     ones = torch.ones(2, 3)
     meter.begin_step(ones)
     meter.add(Tokens(-ones, -ones, torch.zeros(2, 1), ones), "all", None)
-    found = meter.summary(meter.take().tolist())
+    found = meter.summary(meter.take_sums().tolist())
     assert {name for name, value in found.items() if value is None} == {
         "ratio_mean",
         "ratio_std",

@@ -82,8 +82,8 @@ def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_s
 ) -> None:
     for overrides in (UNREAD, ["task=countdown", "task.style=tiny_zero"], ["task=kk", "task.style=logic_rl"]):
         with pytest.raises(UserError, match=r"\d\d% of the prompts' tokens"):
-            trained(tmp_path, "unread", "rollout.max_new_tokens=1", *overrides)
-    assert not (tmp_path / "unread").exists()
+            trained(tmp_path, "unknown_tokens_error", "rollout.max_new_tokens=1", *overrides)
+    assert not (tmp_path / "unknown_tokens_error").exists()
     asked = ["eval", "lab", "--problems", "2", "--samples", "1", "--pass-at", "1", f"run.dir={tmp_path}"]
     asked += ["eval.max_new_tokens=2"]
     assert rlvr([*asked, "--output", str(tmp_path / "a")]) == 0

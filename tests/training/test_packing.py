@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from rlvr_cli.training.packing import LEAST_SAVED, PASS_TOKENS, MicroBatches, TokenRow, numbered_prompts, pack
+from rlvr_cli.training.packing import MIN_SHARE_SAVED, PASS_TOKENS, MicroBatches, TokenRow, number_prompts, pack
 
 
 def some_rows(count: int, *, prompt: int, group: int, longest: int, seed: int = 0) -> list[TokenRow]:
@@ -30,7 +30,7 @@ def padded(parts: MicroBatches, rows: list[TokenRow]) -> list[int]:
 @pytest.mark.parametrize("most", [30, 200, 10**9])
 def test_every_row_is_in_one_pass_and_no_pass_is_too_large(share: bool, most: int) -> None:
     rows = some_rows(40, prompt=20, group=8, longest=30)
-    parts = pack(rows, most_tokens=most, share_prompts=share)
+    parts = pack(rows, max_tokens=most, share_prompts=share)
     assert sorted(index for chosen in parts.rows for index in chosen) == list(range(40))
     sizes = padded(parts, rows)
     assert parts.tokens == sum(sizes)
@@ -48,19 +48,19 @@ def test_the_cuts_are_the_cheapest_of_all() -> None:
         for parts in [[list(range(a, b)) for a, b in zip((0, *cuts), (*cuts, 10), strict=True)]]
         if max(padded(MicroBatches(parts, 0, share_prompts=False), rows)) <= 2000
     )
-    found = pack(rows, most_tokens=2000, share_prompts=False)
+    found = pack(rows, max_tokens=2000, share_prompts=False)
     assert found.tokens + PASS_TOKENS * len(found.rows) == cheapest
 
 
 def test_prompts_are_shared_where_that_saves_enough() -> None:
     long = some_rows(32, prompt=100, group=8, longest=20)
-    assert pack(long, most_tokens=2000, share_prompts=True).share_prompts
-    assert not pack(long, most_tokens=2000, share_prompts=False).share_prompts
-    short = some_rows(32, prompt=10, group=8, longest=int(10 / LEAST_SAVED))
-    assert not pack(short, most_tokens=2000, share_prompts=True).share_prompts
+    assert pack(long, max_tokens=2000, share_prompts=True).share_prompts
+    assert not pack(long, max_tokens=2000, share_prompts=False).share_prompts
+    short = some_rows(32, prompt=10, group=8, longest=int(10 / MIN_SHARE_SAVED))
+    assert not pack(short, max_tokens=2000, share_prompts=True).share_prompts
 
 
 def test_prompts_are_told_apart_by_their_tokens_and_not_by_their_padding() -> None:
     ids = torch.tensor([[0, 0, 7], [0, 5, 7], [9, 9, 7], [0, 5, 7]])
     mask = torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1], [0, 1, 1]])
-    assert numbered_prompts(ids, mask) == [0, 1, 0, 1]
+    assert number_prompts(ids, mask) == [0, 1, 0, 1]

@@ -19,7 +19,7 @@ from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.training import run as running
 from rlvr_cli.training.prepare import PreparedRun
-from rlvr_cli.training.sampler_check import SamplerCheck, log_prob_differences, sampler_check, stale_weights_warning
+from rlvr_cli.training.sampler_check import SamplerCheck, aggregate_check, log_prob_differences, stale_weights_warning
 
 SETTINGS = ("train.rollouts=2", "rollout.prompts=2", "rollout.max_new_tokens=32", "task.train_size=32", "run.threads=1")
 Engine = Callable[..., Completions]
@@ -73,14 +73,14 @@ def test_the_numbers_are_those_of_the_definition() -> None:
     sampler = torch.tensor([[-1.0, -2.0, 7.0], [-0.5, 7.0, 7.0]])
     trainer = torch.tensor([[-1.5, -1.0, 0.0], [-0.5, 0.0, 0.0]])
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    whole = sampler_check(log_prob_differences(sampler, trainer, mask), "float32")
+    whole = aggregate_check(log_prob_differences(sampler, trainer, mask), "float32")
     kl = sum(math.exp(d) - d - 1 for d in (-0.5, 1.0, 0.0)) / 3
     assert whole == SamplerCheck(3, pytest.approx(0.5), 1.0, pytest.approx(3.5 / 3), pytest.approx(kl), "float32")  # type: ignore[arg-type]
     parts = torch.cat(
         [log_prob_differences(sampler[row : row + 1], trainer[row : row + 1], mask[row : row + 1]) for row in (0, 1)]
     )
-    assert sampler_check(parts, "float32") == whole
-    nothing = sampler_check(log_prob_differences(sampler, trainer, torch.zeros_like(mask)), "float32")
+    assert aggregate_check(parts, "float32") == whole
+    nothing = aggregate_check(log_prob_differences(sampler, trainer, torch.zeros_like(mask)), "float32")
     assert nothing.tokens == 0 and nothing.matches
 
 

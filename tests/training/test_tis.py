@@ -29,7 +29,7 @@ from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import log_ratios
-from rlvr_cli.training.packing import token_rows
+from rlvr_cli.training.packing import pad_values
 from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.rollouts import RolloutBatch
 from tests.methods.surrogates import aggregated, surrogate
@@ -208,7 +208,7 @@ def test_what_the_sampler_could_not_say_is_not_weighed() -> None:
 
 def test_values_take_the_places_of_their_tokens() -> None:
     mask = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
-    rows = token_rows([[-1.0, -2.0], [-9.0], [-3.0, -4.0, -5.0]], mask)
+    rows = pad_values([[-1.0, -2.0], [-9.0], [-3.0, -4.0, -5.0]], mask)
     assert rows.tolist() == [[-1.0, -2.0, 0.0], [0.0, 0.0, 0.0], [-3.0, -4.0, -5.0]]
     with pytest.raises(ValueError, match="row 0: 1 values from the sampler for 2 tokens"):
-        token_rows([[-1.0], [], [-3.0, -4.0, -5.0]], mask)
+        pad_values([[-1.0], [], [-3.0, -4.0, -5.0]], mask)

@@ -59,7 +59,7 @@ def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> rlvr_
 
 
 def test_a_method_is_a_name_a_whole_or_a_part() -> None:
-    config = trl_arguments.method_of
+    config = trl_arguments.resolve_method
     assert config(DGPO(n=2.0)) == config("dgpo", ["policy_loss.n=2"])
     assert config(ByProbability(eta=0.4)) == config("lopti", ["passes.eta=0.4"])
     assert config(GroupAdvantage(scale="none")).name == "grpo"
@@ -176,7 +176,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     two = [graded, penalty]
     assert estimated(reward_funcs=two, correct_above=0.5) == [1.0, 0.0] * 4
     assert estimated(reward_funcs=two, correct="penalty", correct_above=-0.5) == [0.0, 1.0, 1.0, 1.0] * 2
-    with pytest.raises(ValueError, match=r"correct='penalti' is none of .* Did you mean `penalty`"):
+    with pytest.raises(ValueError, match=r"unknown reward function 'penalti'\..* Did you mean `penalty`"):
         estimated(reward_funcs=two, correct="penalti")
     with pytest.raises(ValueError, match="correct_above"):
         rlvr_cli.GRPOTrainer(
@@ -229,10 +229,10 @@ def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:
 def test_the_initial_entropy_is_measured_once_and_not_from_a_checkpoint(tmp_path: Path) -> None:
     gtpo = trainer(tmp_path, "gtpo", max_steps=2, save_steps=2)
     gtpo.train()
-    first = gtpo.kept_rollout()[1]
+    first = gtpo.rollout_state()[1]
     longer = trainer(tmp_path, "gtpo", max_steps=6)
     longer.train()
-    assert first is not None and longer.kept_rollout()[1] == first
+    assert first is not None and longer.rollout_state()[1] == first
     with pytest.raises(ValueError, match="untrained model"):
         trainer(tmp_path, "gtpo").train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
 

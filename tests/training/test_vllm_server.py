@@ -20,8 +20,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.world import ALONE
 from rlvr_cli.models.load import load_model
-from rlvr_cli.models.sampling.draws import stream_start
 from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.rng import stream_start
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.training.vllm_server import VllmServer
 
@@ -142,7 +142,7 @@ def test_weights_are_announced_and_sent_in_one_order_and_the_prefix_cache_is_emp
     monkeypatch.setattr(trl_client, "packed_nccl_broadcast_producer", take, raising=False)
     engine = engine_of(server)
     model, _ = load_model(str(PRESETS["lab"]), device="cpu")
-    engine.take(model, 5)
+    engine.update_weights(model, 5)
     (announced,) = [body["update_info"] for body in server.bodies("/update_weights")]
     assert announced["names"] == [name for name, _ in sent] and engine.step == 5
     assert announced["shapes"] == [list(value.shape) for _, value in sent]
@@ -159,7 +159,7 @@ def test_weights_are_announced_and_sent_in_one_order_and_the_prefix_cache_is_emp
 def test_what_is_missing_is_said_with_the_command_that_starts_the_server(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_cli.training.vllm_server.PATIENCE", 0.0)
+    monkeypatch.setattr("rlvr_cli.training.vllm_server.STARTUP_TIMEOUT", 0.0)
     keys = ["rollout.engine=vllm_server", "rollout.vllm.server=http://127.0.0.1:1"]
     with pytest.raises(UserError, match=r"can't be reached.*VLLM_SERVER_DEV_MODE=1 vllm serve lab "):
         VllmServer(load_config(overrides=keys), 100, ALONE)

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_cli.training.value_head import NAME
-from rlvr_cli.training.vllm_engine import policy_tensors, tensor_sums, vllm_policy_config
+from rlvr_cli.training.vllm_engine import compute_checksums, policy_tensors, vllm_policy_config
 from tests.training.harness import tiny_model
 
 IDS = torch.arange(2, 22).reshape(2, 10)
@@ -36,15 +36,15 @@ def test_weights_that_were_not_taken_show(dtype: torch.dtype) -> None:
     trained = tiny_model().float()
     held = copy.deepcopy(trained).to(dtype)
     weights = policy_tensors(trained, untie=False)
-    sums = tensor_sums(held, weights=weights)
+    sums = compute_checksums(held, weights=weights)
     assert sums.keys() == weights.keys() and all(ours == theirs for ours, theirs in sums.values())
     # vLLM pads the vocabulary, and what it joins or packs is of another shape.
     embedding = held.get_parameter("model.embed_tokens.weight")
     embedding.data = torch.nn.functional.pad(embedding.data, (0, 0, 0, 7))
     held.get_parameter("model.layers.0.mlp.down_proj.weight").data = torch.zeros(0)
-    padded = tensor_sums(held, weights=weights)
+    padded = compute_checksums(held, weights=weights)
     assert padded == {name: pair for name, pair in sums.items() if name != "model.layers.0.mlp.down_proj.weight"}
     with torch.no_grad():
         for weight in trained.parameters():
             weight.add_(0.01)
-    assert all(ours != theirs for ours, theirs in tensor_sums(held, weights=weights).values())
+    assert all(ours != theirs for ours, theirs in compute_checksums(held, weights=weights).values())

@@ -20,7 +20,7 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 _FUSE_BELOW = 50_000_000
 
 
-def supports(model: nn.Module) -> str | None:
+def unsupported_reason(model: nn.Module) -> str | None:
     """Return None if the sampler computes this model exactly, else the reason."""
     name = type(model).__name__
     if name not in SUPPORTED:

@@ -60,7 +60,7 @@ class Completions:
     truncated: list[bool] = field(default_factory=list)
     entropies: list[list[float]] | None = None
 
-    def of(self, rows: Iterable[int]) -> Completions:
+    def select(self, rows: Iterable[int]) -> Completions:
         """Return the completions of these rows, in this order."""
         rows = list(rows)
         return Completions(
@@ -71,7 +71,7 @@ class Completions:
         )
 
 
-def joined(batches: Sequence[Completions]) -> Completions:
+def concatenate(batches: Sequence[Completions]) -> Completions:
     """Concatenate batches of completions."""
     has_entropies = all(batch.entropies is not None for batch in batches)
     return Completions(
@@ -116,7 +116,7 @@ def check_rows(prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
         raise ValueError("a prompt without tokens cannot be continued")
 
 
-def greedy_once(
+def sample_greedy(
     engine: Engine,
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -135,7 +135,7 @@ def greedy_once(
     def done(of_prompts: Sequence[int], completions: Completions) -> None:
         if on_done is not None:
             for index, prompt in enumerate(of_prompts):
-                on_done(copies[prompt], completions.of([index] * len(copies[prompt])))
+                on_done(copies[prompt], completions.select([index] * len(copies[prompt])))
 
     sampled = engine(
         model,
@@ -146,4 +146,4 @@ def greedy_once(
         on_done=done,
     )
     prompt_of = {row: prompt for prompt, alike in enumerate(copies) for row in alike}
-    return sampled.of(prompt_of[row] for row in range(len(prompts)))
+    return sampled.select(prompt_of[row] for row in range(len(prompts)))

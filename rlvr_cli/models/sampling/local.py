@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.models.sampling.decoder import Cache, Decoder, row_memory, supports
-from rlvr_cli.models.sampling.draws import draw_tokens, nucleus, uniforms
-from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, joined
-from rlvr_cli.models.sampling.memory import MOST_ROWS, explain_out_of_memory, usable
+from rlvr_cli.models.sampling.decoder import Cache, Decoder, row_memory, unsupported_reason
+from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, concatenate
+from rlvr_cli.models.sampling.memory import MAX_ROWS, explain_out_of_memory, usable_bytes
+from rlvr_cli.models.sampling.rng import draw_tokens, nucleus, uniforms
 
 # Bytes of keys and values of a batch on a CPU, to fit its cache. On the lab half as much takes a fifth more CPU time,
 # twice as much a tenth less, but leaves a second thread without work.
@@ -43,13 +43,15 @@ def sample(
     row's completion does not depend on other rows, up to floating-point rounding. Identical consecutive prompts are
     computed once.
 
-    max_rows None depends on the free memory and the size of the model. Small models on a CPU decode several batches
-    concurrently, one per thread; batches and results do not depend on the number of threads. on_progress gets the
-    number of new tokens, on_done rows as they leave their batch. Raises ValueError for a model that `supports` refuses,
-    and SamplingMemoryError when the rows decoded at once exceed the memory.
+    With max_rows None the batch depends on the free memory and the size of the model. Small models on a CPU decode
+    several batches concurrently, one per thread; batches and results do not depend on the number of threads.
+    on_progress is called with the number of new tokens, on_done with rows as they leave their batch.
+
+    Raises ValueError for an unsupported model (`unsupported_reason`), SamplingMemoryError when the rows decoded at once
+    exceed the memory.
     """
     check_rows(prompts, keys)
-    if reason := supports(model):
+    if reason := unsupported_reason(model):
         raise ValueError(f"the local sampler cannot run this model: {reason}")
     if not prompts:
         return Completions([], [], [], [])
@@ -84,7 +86,7 @@ def sample(
         slices = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
     results = _each_on_one_thread(decode, slices) if small else [decode(chosen) for chosen in slices]
-    return joined(results)
+    return concatenate(results)
 
 
 def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
@@ -99,7 +101,7 @@ def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: Sampling
         return len(prompts)
     memory, longest = row_memory(model), max(map(len, prompts))
     is_small = device.type == "cpu" and sum(weight.nbytes for weight in model.parameters()) < _SMALL_WEIGHTS
-    room = usable(free) / (torch.get_num_threads() if is_small else 1) - memory.prompts(
+    room = usable_bytes(free) / (torch.get_num_threads() if is_small else 1) - memory.prompts(
         sum(map(len, {tuple(prompt) for prompt in prompts})), longest
     )
     sorts = params.top_p < 1 or params.top_k > 0
@@ -118,7 +120,7 @@ def _rows_at_once(decoder: Decoder, length: int) -> int:
     """Return the number of rows whose keys and values fit the CPU's cache, or are no larger than the weights, which are
     read in every step anyway."""
     if decoder.device.type != "cpu":
-        return MOST_ROWS
+        return MAX_ROWS
     row_bytes = length * decoder.memory.kv_token
     return min(512, max(16, max(_CACHE_BYTES, decoder.weight_bytes) // row_bytes))
 
@@ -166,7 +168,7 @@ def _each_on_one_thread(decode: Callable[[slice], Completions], slices: list[sli
         torch.set_num_threads(threads)
 
 
-def _runs(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[int]]:
+def _group_prompts(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[int]]:
     """Return the distinct consecutive prompts and their numbers of rows."""
     distinct: list[Sequence[int]] = []
     counts: list[int] = []
@@ -179,7 +181,7 @@ def _runs(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[i
     return distinct, counts
 
 
-def _together(lengths: Sequence[int], most: int) -> Iterator[range]:
+def _prefill_groups(lengths: Sequence[int], most: int) -> Iterator[range]:
     """Yield consecutive prompts to prefill together: at most ``most`` padded tokens, or a single prompt."""
     first, longest = 0, 0
     for index, length in enumerate(lengths):
@@ -196,7 +198,7 @@ class DecodingBatch:
 
     def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         device = decoder.device
-        distinct, counts = _runs(prompts)
+        distinct, counts = _group_prompts(prompts)
         lengths = [len(prompt) for prompt in distinct]
         self.decoder, self.rows, self.width = decoder, len(prompts), max(lengths)
         self.max_new_tokens = max_new_tokens
@@ -208,7 +210,7 @@ class DecodingBatch:
         cache[:, :, :, :, : self.width] = 0
         last = torch.tensor(lengths, device=device) - 1
         logits, row = [], 0
-        for indices in _together(lengths, decoder.prefill_tokens):
+        for indices in _prefill_groups(lengths, decoder.prefill_tokens):
             width = max(lengths[index] for index in indices)
             ids = torch.tensor([[*distinct[i], *[0] * (width - lengths[i])] for i in indices], device=device)
             hidden, prompt_cache = decoder.prefill(ids, self.turn)
@@ -273,7 +275,7 @@ class DecodingBatch:
             if at == 0:
                 block = uniforms(params.seed, keys, t, min(_POSITIONS_AT_ONCE, steps - t))
                 u = torch.from_numpy(block).to(device)
-            tokens, probability, entropy = _pick(logits, u[at].index_select(0, rows), params)
+            tokens, probability, entropy = _sample_tokens(logits, u[at].index_select(0, rows), params)
             ids[t].index_copy_(0, rows, tokens)
             chosen[t].index_copy_(0, rows, probability)
             entropies[t].index_copy_(0, rows, entropy)
@@ -293,7 +295,7 @@ class DecodingBatch:
             if t + 1 < steps:
                 logits = self._step(tokens, t)
         take_out(rows, t + 1)
-        return joined(batches).of(sorted(range(self.rows), key=taken.__getitem__))
+        return concatenate(batches).select(sorted(range(self.rows), key=taken.__getitem__))
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
@@ -321,7 +323,7 @@ class DecodingBatch:
         return order
 
 
-def _pick(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor, Tensor]:
+def _sample_tokens(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next token of each row [n], its probability [n] and the entropy of the row's distribution [n].
 
     logits [n, vocabulary], which are overwritten; u [n] in [0, 1).

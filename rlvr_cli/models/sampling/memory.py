@@ -22,7 +22,7 @@ from rlvr_cli.core.errors import RunError
 # Values of config.json's `model_type` that the local sampler decodes (models/sampling/decoder.py).
 FAMILIES = ("qwen2", "qwen3", "llama")
 # Maximum rows at once on a GPU: more are hardly faster.
-MOST_ROWS = 256
+MAX_ROWS = 256
 # Prompt tokens of a prefill: enough to saturate a GPU.
 PREFILL_TOKENS = 2**14
 # Share of the free memory to use; the rest is for workspaces and fragmentation.
@@ -41,7 +41,7 @@ def activation_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, 
     return element * (2 * hidden + (heads + 2 * kv_heads) * head_dim + 3 * intermediate)
 
 
-def usable(free: int) -> float:
+def usable_bytes(free: int) -> float:
     """Return the bytes that sampling may use of ``free`` ones."""
     return USED * free
 
@@ -92,7 +92,7 @@ class SamplingMemoryError(RunError):
     """Out of memory while sampling; names the setting to change."""
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return whether ``error`` is an out-of-memory error of a GPU or a CPU."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
 
@@ -103,7 +103,7 @@ def explain_out_of_memory(rows: int, length: int) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         fewer = f"Sample fewer at once with rollout.batch={rows // 2} (validation.batch, eval.batch), or make"

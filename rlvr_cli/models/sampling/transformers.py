@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.sampling.decoder import supports
-from rlvr_cli.models.sampling.draws import stream_start
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, joined
+from rlvr_cli.models.sampling.decoder import unsupported_reason
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, concatenate
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.sampling.memory import explain_out_of_memory
+from rlvr_cli.models.sampling.rng import stream_start
 
 # Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
 _LOGITS_AT_ONCE = 2**28
@@ -29,7 +29,7 @@ def choose_engine(name: str, model: Any, key: str) -> tuple[Engine, str]:
     """
     if name == "transformers":
         return generate_with_transformers, "transformers' generate, as configured"
-    reason = supports(model)
+    reason = unsupported_reason(model)
     if reason is None:
         return sample, "the local key-value-cache sampler"
     if name == "local":
@@ -87,7 +87,7 @@ def generate_with_transformers(
     finally:
         model.train(was_training)
         model.generation_config = defaults
-    return joined(groups)
+    return concatenate(groups)
 
 
 def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:

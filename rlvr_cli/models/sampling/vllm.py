@@ -14,15 +14,15 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.libraries import check_vllm
-from rlvr_cli.models.sampling.draws import stream_start
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows
+from rlvr_cli.models.sampling.rng import stream_start
 from rlvr_cli.models.source import resolve_model
 
 # vLLM's random generators take seeds of 63 bits.
 _SEEDS = 1 << 63
 
 
-def model_folder(name: str, revision: str | None) -> Path:
+def fetch_model_folder(name: str, revision: str | None) -> Path:
     """Return the folder with a model's files, downloading a hub model.
 
     Raises UserError when the model does not exist or cannot be downloaded, or is an adapter without its base.
@@ -49,7 +49,7 @@ def model_folder(name: str, revision: str | None) -> Path:
     return folder
 
 
-def files_hash(folder: Path) -> str:
+def files_digest(folder: Path) -> str:
     """Return the SHA-256 over the names and bytes of the folder's safetensors files."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):

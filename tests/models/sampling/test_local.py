@@ -13,13 +13,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.sampling.decoder import Decoder, row_memory
-from rlvr_cli.models.sampling.engine import Completions, SamplingParams, joined
+from rlvr_cli.models.sampling.engine import Completions, SamplingParams, concatenate
 from rlvr_cli.models.sampling.local import (
     _free_memory,
-    _pick,
+    _sample_tokens,
     rows_that_fit,
     sample,
-    supports,
+    unsupported_reason,
 )
 from rlvr_cli.models.sampling.memory import USED
 from tests.models.tiny import MODELS, VOCABULARY, full_entropies, full_log_probs, make, rounding
@@ -99,7 +99,7 @@ def test_entropies_of_wide_flat_certain_and_impossible_distributions(vocabulary:
     logits[:, 1:3] = -torch.inf  # words that a model can never say
     exact = torch.special.entr(logits.double().softmax(-1)).sum(-1)
     for draw in (1e-6, 0.5, 1 - 1e-6):
-        _, _, entropies = _pick(
+        _, _, entropies = _sample_tokens(
             logits.clone(), torch.full((8,), draw, dtype=torch.float64), SamplingParams(max_new_tokens=1)
         )
         torch.testing.assert_close(entropies.double(), exact, **rounding(exact))
@@ -282,7 +282,7 @@ def test_rows_are_handed_over_as_they_end_and_whoever_refuses_them_ends_the_samp
     def done(rows: Any, completions: Completions) -> None:
         nonlocal early
         assert not given.keys() & set(rows)
-        given.update((row, completions.of([index])) for index, row in enumerate(rows))
+        given.update((row, completions.select([index])) for index, row in enumerate(rows))
         early += len(rows) if sampled < 0.9 * total else 0
 
     def refuse(rows: Any, completions: Completions) -> None:
@@ -300,7 +300,7 @@ def test_rows_are_handed_over_as_they_end_and_whoever_refuses_them_ends_the_samp
         assert torch.get_num_threads() == threads and threading.active_count() == alive
     finally:
         torch.set_num_threads(before)
-    assert joined([given[row] for row in range(len(PROMPTS))]) == plain
+    assert concatenate([given[row] for row in range(len(PROMPTS))]) == plain
     assert early >= 5, "several of the 15 rows are short"
 
 
@@ -319,13 +319,13 @@ def test_what_cannot_be_sampled_is_refused() -> None:
     model.model.norm.weight.data[0] = torch.nan
     with pytest.raises(RunError, match="not finite"):
         run(model)
-    assert all(supports(make(name)) is None for name in MODELS)
+    assert all(unsupported_reason(make(name)) is None for name in MODELS)
     dynamic = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     for other, reason in (
         (make("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1), "sliding"),
         (make("llama", rope_parameters=dynamic), "rotary"),
         (make("llama", hidden_act="gelu"), "activation"),
     ):
-        assert reason in str(supports(other))
+        assert reason in str(unsupported_reason(other))
     model.model.layers[0].self_attn.q_proj = torch.nn.Sequential(torch.nn.Linear(32, 32))
-    assert "q_proj" in str(supports(model))
+    assert "q_proj" in str(unsupported_reason(model))

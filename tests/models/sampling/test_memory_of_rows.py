@@ -16,8 +16,8 @@ from rlvr_cli.models.sampling.memory import (
     SamplingMemoryError,
     activation_bytes,
     explain_out_of_memory,
+    is_out_of_memory,
     kv_bytes,
-    out_of_memory,
 )
 from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
 from rlvr_cli.planning.memory import planned_row_memory as planned_memory
@@ -63,7 +63,7 @@ def test_the_plan_knows_the_model_as_the_sampler_does(name: str, monkeypatch: py
     ],
 )
 def test_a_want_of_memory_says_how_many_rows_and_what_to_change(error: Exception) -> None:
-    assert out_of_memory(error)
+    assert is_out_of_memory(error)
     with pytest.raises(SamplingMemoryError) as told, explain_out_of_memory(64, 4096):
         raise error
     text = str(told.value)

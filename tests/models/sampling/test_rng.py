@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr_cli.models.sampling.draws import draw_tokens, nucleus, uniforms
+from rlvr_cli.models.sampling.rng import draw_tokens, nucleus, uniforms
 
 ALMOST_ONE = 1 - 2.0**-53
 
