@@ -13,7 +13,7 @@ from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Secti
 USUAL_KS = (1, 8, 32)
 
 
-def _without_secrets(value: str) -> str:
+def _refuse_secrets(value: str) -> str:
     """Refuse an address with a user name, password, query or fragment; other faults are reported on use."""
     try:
         address = urlsplit(value)
@@ -89,7 +89,7 @@ class EvalConfig(HeldOutConfig):
         "process, openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
         "else local where the architecture is supported.",
     )
-    base_url: Annotated[Text, AfterValidator(_without_secrets)] | None = Field(
+    base_url: Annotated[Text, AfterValidator(_refuse_secrets)] | None = Field(
         None, description="Address of the server (engine openai), as http://host:8000/v1."
     )
     model_name: Text | None = Field(

@@ -34,7 +34,7 @@ OPTIONS_OF_THE_RUN = (
 )
 
 
-def seconds_of(time: str) -> int | None:
+def parse_time_limit(time: str) -> int | None:
     """Convert a time limit of sbatch to seconds; None for no limit.
 
     Minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises ValueError for anything else (`man sbatch`, --time).
@@ -55,13 +55,13 @@ def seconds_of(time: str) -> int | None:
     )
 
 
-def _time(value: str) -> str:
-    if seconds_of(value) == 0:
+def _check_time(value: str) -> str:
+    if parse_time_limit(value) == 0:
         raise ValueError(f"must be above zero; got {value!r}")
     return value
 
 
-def _options(options: dict[str, Any]) -> dict[str, Any]:
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     problems = []
     for name, value in options.items():
         if name in OPTIONS_OF_KEYS:
@@ -100,7 +100,7 @@ class SlurmConfig(Section):
     partition: Text | None = Field(None, description="Partition; null = the cluster's default.")
     account: Text | None = Field(None, description="Account that is charged; null = the user's default.")
     qos: Text | None = Field(None, description="Quality of service; null = the default.")
-    time: Annotated[str, BeforeValidator(_as_text), AfterValidator(_time)] | None = Field(
+    time: Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_time)] | None = Field(
         None,
         description='Time limit of one stay in the cluster, in minutes or as "H:M:S" or "D-H:M:S"; at its end the job '
         "saves and queues again. null = the partition's.",
@@ -125,6 +125,6 @@ class SlurmConfig(Section):
     setup: Annotated[tuple[Text, ...], FromList] = Field(
         (), description="Lines of bash to run in the job before the training, as `module load cuda`."
     )
-    extra: Annotated[dict[str, str | int | bool], AfterValidator(_options)] = Field(
+    extra: Annotated[dict[str, str | int | bool], AfterValidator(_check_options)] = Field(
         {}, description="Further long options of sbatch without their dashes, as {constraint: a100}; true = a bare one."
     )

@@ -14,13 +14,13 @@ from rlvr_cli.config.model import ModelConfig
 from rlvr_cli.config.optimizer import LearningRate, OptimizerConfig
 from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.config.update import UpdateConfig
-from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Section, Text, define_all
+from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Section, Text, import_modules
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
-def _under_home(value: str) -> str:
+def _expand_home(value: str) -> str:
     """Expand ``~/runs``, as no shell does in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
 
@@ -72,7 +72,7 @@ class RunConfig(Section):
     name: RunName | None = Field(
         None, description="Folder of the run inside run.dir; null = <method>-<task>-<model>-s<seed>, made unique."
     )
-    dir: Annotated[Text, AfterValidator(_under_home)] = Field("runs", description="Folder that holds all runs.")
+    dir: Annotated[Text, AfterValidator(_expand_home)] = Field("runs", description="Folder that holds all runs.")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None,
         description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
@@ -109,7 +109,7 @@ class TrackConfig(Section):
 
 
 # Defining a task registers it in the section `task`.
-define_all("rlvr_cli.tasks")
+import_modules("rlvr_cli.tasks")
 
 
 class Config(Section):

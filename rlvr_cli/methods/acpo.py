@@ -66,7 +66,7 @@ class ACPO(PolicyLoss):
                     "there is one bin. Set method.policy_loss.bins above 1",
                 )
 
-    def simplest(self) -> PolicyLoss:
+    def simplify(self) -> PolicyLoss:
         if self.alpha == 0:
             eps_low = EPS_LOW_AT_MAX if self.bound == "max" else self.eps_b
             return PPOClip(eps_low=eps_low, eps_high=self.eps_b)
@@ -74,18 +74,18 @@ class ACPO(PolicyLoss):
             return self.replace(edges="equal_width", bound="max" if self.bound == "max" else "per_bin")
         return self
 
-    def binned(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+    def bin_tokens(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """(K + 1,) edges, (K,) count and (K,) sigma of the bins of all of a step's tokens, float64."""
         valid = tokens.mask.bool()
         old_log_probs = tokens.old_log_probs.detach().double()[valid]
         probabilities = torch.exp(old_log_probs)
-        edges = self._edges(probabilities)
+        edges = self._bin_edges(probabilities)
         distance = torch.expm1(tokens.log_probs.detach().double()[valid] - old_log_probs)
-        return edges, *_spread(distance, self._bin(probabilities, edges), self.bins)
+        return edges, *_bin_std(distance, self._bin_index(probabilities, edges), self.bins)
 
     def statistics(self, tokens: Tokens) -> Tensor:
         """(2, K + 1) float64: the bins' edges; e_1 ... e_K and the tokens' average of them."""
-        edges, count, sigma = self.binned(tokens)
+        edges, count, sigma = self.bin_tokens(tokens)
         eps = self.alpha * sigma + self.eps_b
         average = (eps * count).sum() / count.sum() if count.any() else eps.mean()
         return torch.stack([edges, torch.cat([eps, average.view(1)])])
@@ -104,25 +104,25 @@ class ACPO(PolicyLoss):
             return average[0].to(dtype), average[0].to(dtype)
         if self.bound == "max":
             return EPS_LOW_AT_MAX, eps.max().to(dtype)
-        of_token = eps[self._bin(torch.exp(tokens.old_log_probs.detach().double()), edges)].to(dtype)
+        of_token = eps[self._bin_index(torch.exp(tokens.old_log_probs.detach().double()), edges)].to(dtype)
         return of_token, of_token
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         where = self.regions(tokens, statistics)
         return torch.where(where.LN | where.HP, 0.0, tokens.ratio.detach())
 
-    def _edges(self, probabilities: Tensor) -> Tensor:
+    def _bin_edges(self, probabilities: Tensor) -> Tensor:
         shares = torch.linspace(0, 1, self.bins + 1, dtype=torch.float64, device=probabilities.device)
         if self.edges == "equal_width" or not len(probabilities):
             return shares
         return torch.stack([quantile(probabilities, share) for share in shares.tolist()])
 
-    def _bin(self, probabilities: Tensor, edges: Tensor) -> Tensor:
+    def _bin_index(self, probabilities: Tensor, edges: Tensor) -> Tensor:
         """Index of the bin, lower edge included; what lies outside the edges belongs to the outermost bins."""
         return torch.bucketize(probabilities, edges[1:-1].contiguous(), right=True)
 
 
-def _spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
+def _bin_std(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """(K,) count and standard deviation (ddof 0; 0 for an empty bin) of the (n,) ``values`` of each bin.
 
     The mean is subtracted before squaring, and :class:`ACPO` gives r - 1 for r: a small spread around 1 does not drown.

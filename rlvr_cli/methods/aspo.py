@@ -46,7 +46,7 @@ class ASPO(PolicyLoss):
             reason = "every token has the same bound. Set method.policy_loss.eps_high_entropy"
             yield "method.policy_loss.entropy_quantile", "method.policy_loss.eps_high_entropy", reason
 
-    def simplest(self) -> PolicyLoss:
+    def simplify(self) -> PolicyLoss:
         if self.eps_high_entropy in (None, self.eps):
             return self.replace(eps_high_entropy=None, entropy_quantile=0.8)
         return self
@@ -59,7 +59,7 @@ class ASPO(PolicyLoss):
     def reads_whole_rows(self) -> bool:
         return self.needs_entropies
 
-    def low_entropy(self, tokens: Tokens) -> Tensor:
+    def low_entropy_mask(self, tokens: Tokens) -> Tensor:
         """Select (B, T) the valid tokens whose entropy does not exceed their row's quantile (linear interpolation)."""
         if tokens.entropies is None:
             raise ValueError("ASPO with eps_high_entropy needs the entropies of the tokens")
@@ -72,7 +72,7 @@ class ASPO(PolicyLoss):
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, float | Tensor]:
         if self.eps_high_entropy is None:
             return self.eps, self.eps
-        eps = torch.where(self.low_entropy(tokens), self.eps, self.eps_high_entropy).to(tokens.log_probs.dtype)
+        eps = torch.where(self.low_entropy_mask(tokens), self.eps, self.eps_high_entropy).to(tokens.log_probs.dtype)
         return eps, eps
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:

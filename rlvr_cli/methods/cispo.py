@@ -33,7 +33,7 @@ class CISPO(PolicyLoss):
     eps_low: EpsLow | None = Field(0.2, description="The weight is at least 1 - eps_low; null = no lower bound.")
     eps_high: EpsHigh = Field(0.2, description="The weight is at most 1 + eps_high.")
 
-    def simplest(self) -> PolicyLoss:
+    def simplify(self) -> PolicyLoss:
         return self.replace(eps_low=None) if self.eps_low == 1 else self
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:

@@ -59,11 +59,11 @@ class PPOClip(PolicyLoss):
         ratio = tokens.ratio.detach()
         cut = where.LN | where.HP
         if self.dual_clip is not None:
-            cut = cut | dual_clipped(tokens, self.dual_clip)
+            cut = cut | dual_clip_mask(tokens, self.dual_clip)
         return torch.where(cut, 0.0, ratio)
 
 
-def dual_clipped(tokens: Tokens, limit: float) -> Tensor:
+def dual_clip_mask(tokens: Tokens, limit: float) -> Tensor:
     """(B, T) where the advantage is negative and the ratio above ``limit``."""
     return (tokens.ratio.detach() > limit) & (tokens.advantages < 0)
 
@@ -101,7 +101,7 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     return advantages.reshape(-1).to(rewards.dtype)
 
 
-def rewarded_in_group(rewards: Tensor, group_size: int) -> Tensor:
+def count_rewarded(rewards: Tensor, group_size: int) -> Tensor:
     """Return (N,) the number of rewarded completions in each completion's group."""
     has_reward = ~rewards.isnan().view(-1, group_size)
     return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)

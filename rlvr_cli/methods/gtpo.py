@@ -42,7 +42,7 @@ from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Sets
 
 
-def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
+def find_conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
     """(N, T) the first unbroken run of conflict tokens from the start of each row.
 
     Args:
@@ -63,7 +63,7 @@ def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int
     return conflict.reshape(len(token_ids), length).cumprod(dim=1).bool()
 
 
-def mirrored(values: Tensor, mask: Tensor) -> Tensor:
+def reverse_rows(values: Tensor, mask: Tensor) -> Tensor:
     """(N, T) each row's valid part in reverse order, still left-aligned; its own inverse on the valid part."""
     lengths = mask.bool().sum(dim=1, keepdim=True)
     positions = torch.arange(values.shape[1], device=values.device).expand_as(values)
@@ -108,23 +108,23 @@ class ConflictMask(RolloutShaping):
                 reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
                 yield f"method.shaping.conflict.{name}", "method.shaping.conflict.ends", reason
 
-    def simplest(self) -> Shaping:
-        return self if self.is_on and not self.positive == self.negative == 1 else self.off()
+    def simplify(self) -> Shaping:
+        return self if self.is_on and not self.positive == self.negative == 1 else self.disabled()
 
-    def masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
+    def conflict_masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T) the runs from the start and from the end of each row; of the ends that count, else empty."""
         signs = advantages[:, 0].sign()
         ids, mask = rollout.token_ids, rollout.mask.bool()
         nothing = torch.zeros_like(mask)
-        forward = conflict_run(ids, mask, signs, rollout.group_size) if self.ends != "suffix" else nothing
+        forward = find_conflict_run(ids, mask, signs, rollout.group_size) if self.ends != "suffix" else nothing
         if self.ends == "prefix":
             return forward, nothing
-        backward = conflict_run(mirrored(ids, mask), mask, signs, rollout.group_size)
-        return forward, mirrored(backward, mask)
+        backward = find_conflict_run(reverse_rows(ids, mask), mask, signs, rollout.group_size)
+        return forward, reverse_rows(backward, mask)
 
     def weights(self, rollout: Rollout, advantages: Tensor) -> Tensor:
         """(N, T) lambda."""
-        forward, backward = self.masks(rollout, advantages)
+        forward, backward = self.conflict_masks(rollout, advantages)
         of_row = torch.where(advantages > 0, self.positive, self.negative).to(advantages.dtype)
         return torch.where(forward | backward, of_row, torch.ones_like(of_row))
 
@@ -187,7 +187,7 @@ class EntropyFilter(RolloutShaping):
             reason = f"the filter is on whatever the initial entropy. Set {here}.when=initially_below"
             yield f"{here}.samples", f"{here}.when", reason
 
-    def kept(self, rollout: Rollout, advantages: Tensor) -> Tensor:
+    def select_rows(self, rollout: Rollout, advantages: Tensor) -> Tensor:
         """(N, 1) the rows that are trained on."""
         assert rollout.entropies is not None and self.threshold is not None
         if self.needs_initial_entropy:
@@ -198,7 +198,7 @@ class EntropyFilter(RolloutShaping):
         return keep | (advantages[:, :1] >= 0) if self.sequences == "negative" else keep
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
-        return torch.where(self.kept(rollout, advantages), shaped, 0.0)
+        return torch.where(self.select_rows(rollout, advantages), shaped, 0.0)
 
 
 class EntropyPenalty(RolloutShaping):
@@ -242,7 +242,7 @@ def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: 
     if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
+            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.kind_name} "
             "gives the tokens of a row different advantages. Take an advantage that a row's tokens share "
             f"(method.advantage=group, rloo or likelihood), or {instead}",
         )

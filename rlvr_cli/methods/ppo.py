@@ -30,7 +30,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Part, Rollout
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
-from rlvr_cli.methods.reinforce_pp import on_last_token, whitened
+from rlvr_cli.methods.reinforce_pp import place_on_last_token, whiten
 
 
 def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -80,13 +80,13 @@ class GAEAdvantage(Advantage):
         """(N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
         assert rollout.values is not None
         valid = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
-        token_rewards = on_last_token(rollout.rewards, rollout.mask)
+        token_rewards = place_on_last_token(rollout.rewards, rollout.mask)
         return gae(token_rewards, rollout.values.detach().double(), valid, self.gamma, self.lam)
 
     def advantages(self, rollout: Rollout) -> Tensor:
         advantages = self.unwhitened(rollout)
         if self.whiten:
-            advantages = whitened(advantages, rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1))
+            advantages = whiten(advantages, rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1))
         return advantages.to(rollout.rewards.dtype)
 
     def returns(self, rollout: Rollout) -> Tensor:
@@ -110,7 +110,7 @@ class Critic(Part):
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if not advantage.needs_values:
-            reason = f"method.advantage.kind={advantage.name_of_kind} has no critic. Set method.advantage=gae"
+            reason = f"method.advantage.kind={advantage.kind_name} has no critic. Set method.advantage=gae"
             for name in type(self).model_fields:
                 yield f"method.critic.{name}", "method.advantage.kind", reason
 

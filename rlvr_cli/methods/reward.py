@@ -73,7 +73,7 @@ class Reward(Part):
             yield Contradiction(
                 ("method.reward.source", "method.advantage.kind"),
                 "method.reward.source=entropy_min is a reward from the policy's entropy, and method.advantage.kind="
-                f"{advantage.name_of_kind} trains by the verifier's verdict, which this reward is not. Set "
+                f"{advantage.kind_name} trains by the verifier's verdict, which this reward is not. Set "
                 "method.advantage=group",
             )
         if self.noise > 0 and self.source == "entropy_min":
