@@ -41,17 +41,19 @@ EPS_LOW_AT_MAX = 0.2
 class ACPO(PolicyLoss):
     """The ratio, cut off at the bounds of the token's probability bin."""
 
-    kind: Literal["acpo"] = Field("acpo", description="acpo = the ratio, clipped at bounds of its probability bin.")
-    alpha: Scale = Field(3.0, description="Standard deviations of the bin's ratio that the bound allows.")
-    eps_b: EpsLow = Field(0.1, description="Added to the bound of every bin.")
+    kind: Literal["acpo"] = Field(
+        "acpo", description="acpo = the ratio, clipped at the bounds of the token's probability bin."
+    )
+    alpha: Scale = Field(3.0, description="Width of a bin's bound, in standard deviations of its ratio.")
+    eps_b: EpsLow = Field(0.1, description="Constant added to the bound of every bin.")
     bins: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Number of probability bins.")
     edges: Literal["equal_width", "quantile"] = Field(
-        "equal_width", description="Bins of equal width on [0, 1], or of equal share of the step's tokens."
+        "equal_width", description="Bins of equal width on [0, 1], or with equal shares of the step's tokens."
     )
     bound: Literal["per_bin", "max", "mean"] = Field(
         "per_bin",
-        description="Each bin its own bound; or for all tokens one: max = the largest bound above, 0.2 below; "
-        "mean = the tokens' average on both sides.",
+        description="per_bin = a bound for each bin; max = one for all tokens: the largest bound above, 0.2 below; "
+        "mean = one for all tokens: their average bound, on both sides.",
     )
 
     needs_statistics: ClassVar[bool] = True

@@ -33,13 +33,15 @@ class ASPO(PolicyLoss):
     kind: Literal["aspo"] = Field("aspo", description="aspo = 1/ratio for positive, ratio for negative advantages.")
     eps: EpsLow = Field(0.2, description="Half width of the trust region.")
     eps_high_entropy: EpsLow | None = Field(
-        None, description="Half width on the row's high-entropy tokens; null = eps everywhere."
+        None, description="Half width on the row's high-entropy tokens; null = eps for all tokens."
     )
     entropy_quantile: OpenShare = Field(
-        0.8, description="Tokens of a row above this quantile of entropy count as high-entropy."
+        0.8, description="Quantile of the row's entropies above which a token counts as high-entropy."
     )
-    soft_clip_positive: AboveOne = Field(3.0, description="Largest weight of a positive advantage (ratio 1/3 at 3).")
-    soft_clip_negative: AboveOne = Field(3.0, description="Largest weight of a negative advantage.")
+    soft_clip_positive: AboveOne = Field(
+        3.0, description="Largest weight at positive advantage (3 is reached at ratio 1/3)."
+    )
+    soft_clip_negative: AboveOne = Field(3.0, description="Largest weight at negative advantage.")
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.eps_high_entropy is None:

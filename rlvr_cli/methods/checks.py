@@ -168,8 +168,8 @@ def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows
             others = "rows of the batch" if columns == every else "tokens of its row"
             raise _Fault(
                 f"depends on the other {others}: the token {_token_text(piece)(index)} gets "
-                f"{float(expected[index]):.6g} in the whole batch and {float(result[index]):.6g} in a part of it, so the "
-                f"gradient would depend on the size of micro-batches{remedy}"
+                f"{float(expected[index]):.6g} in the whole batch and {float(result[index]):.6g} in a part of it, so "
+                f"the gradient would depend on the size of micro-batches{remedy}"
             )
 
 

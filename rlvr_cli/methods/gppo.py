@@ -31,13 +31,14 @@ from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 class GPPO(PolicyLoss):
     """The ratio; beyond the bounds a share of the bound."""
 
-    kind: Literal["gppo"] = Field("gppo", description="gppo = the ratio, beyond the bounds a share of the bound.")
-    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
-    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    kind: Literal["gppo"] = Field("gppo", description="gppo = the ratio; beyond the bounds, a multiple of the bound.")
+    eps_low: EpsLow = Field(0.2, description="Lower bound of the trust region: ratio 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="Upper bound of the trust region: ratio 1 + eps_high.")
     beta1: Scale = Field(1.0, description="Weight below the region (negative advantage): beta1 (1 - eps_low).")
     beta2: Scale = Field(1.0, description="Weight above the region (positive advantage): beta2 (1 + eps_high).")
     dual_clip: AboveOne | None = Field(
-        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
+        None,
+        description="Dual clip: no gradient where the advantage is negative and the ratio exceeds this; null = off.",
     )
 
     def simplify(self) -> PolicyLoss:

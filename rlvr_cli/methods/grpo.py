@@ -43,12 +43,13 @@ class PPOClip(PolicyLoss):
     """The importance ratio, cut off outside the trust region."""
 
     kind: Literal["ppo_clip"] = Field(
-        "ppo_clip", description="ppo_clip = the ratio, no gradient where it left the trust region."
+        "ppo_clip", description="ppo_clip = the clipped ratio: no gradient outside the trust region."
     )
-    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
-    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    eps_low: EpsLow = Field(0.2, description="Lower bound of the trust region: ratio 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="Upper bound of the trust region: ratio 1 + eps_high.")
     dual_clip: AboveOne | None = Field(
-        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
+        None,
+        description="Dual clip: no gradient where the advantage is negative and the ratio exceeds this; null = off.",
     )
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
@@ -112,7 +113,7 @@ class GroupAdvantage(Advantage):
 
     kind: Literal["group"] = Field("group", description="group = reward minus the group's mean.")
     scale: Literal["std", "none"] = Field(
-        "std", description="Divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."
+        "std", description="std = divide by the group's standard deviation (GRPO); none = do not divide (Dr. GRPO)."
     )
 
     @property

@@ -79,8 +79,8 @@ class ConflictMask(RolloutShaping):
 
     ends: Literal["off", "both", "prefix", "suffix"] = Field(
         "off",
-        description="GTPO's conflict tokens: those that rows of positive and of negative advantage of a group share at "
-        "the same place, counted from the start, from the end, or both.",
+        description="GTPO's conflict tokens, which rows of positive and of negative advantage share at the same "
+        "offset of a group: counted from the start (prefix), from the end (suffix), or both.",
     )
     positive: Scale = Field(2.0, description="Factor on conflict tokens of rows with positive advantage.")
     negative: Scale = Field(0.0, description="Factor on conflict tokens of rows with negative advantage.")
@@ -140,19 +140,19 @@ class EntropyFilter(RolloutShaping):
     order: ClassVar[int] = 4
 
     threshold: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="Leave out rows whose mean token entropy is above this, in nats; null = off."
+        None, description="Exclude rows whose mean token entropy, in nats, exceeds this; null = off."
     )
     sequences: Literal["all", "negative"] = Field(
-        "all", description="Which rows the filter may leave out: all, or those of negative advantage."
+        "all", description="Rows that the filter may exclude: all, or those with negative advantage."
     )
     when: Literal["initially_below", "always"] = Field(
         "initially_below",
-        description="initially_below = the filter is off where the untrained model's entropy is above it already.",
+        description="initially_below = no filter if the untrained model's entropy already exceeds the threshold.",
     )
     samples: Count | None = Field(
         None,
-        description="For initially_below: how many problems of the training set that entropy is measured on before the "
-        "first rollout, one completion each (the GTPO paper: 100); null = on the first rollout.",
+        description="Training problems on which the untrained model's entropy is measured before the first rollout, "
+        "one completion each (GTPO paper: 100); null = measured on the first rollout. For initially_below.",
     )
 
     needs_entropies: ClassVar[bool] = True
@@ -209,7 +209,7 @@ class EntropyPenalty(RolloutShaping):
     order: ClassVar[int] = 5
 
     gamma: NotNegative = Field(
-        0.0, description="GTPO's gamma: the advantage of a row is lowered by gamma times its mean token entropy."
+        0.0, description="GTPO's gamma: weight of a row's mean token entropy, which is subtracted from its advantage."
     )
 
     needs_entropies: ClassVar[bool] = True

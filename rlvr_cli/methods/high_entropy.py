@@ -30,7 +30,7 @@ class HighEntropy(RolloutShaping):
     order: ClassVar[int] = 2
 
     share: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        None, description="Train only on this share of the rollout's tokens, those of the highest entropy; null = all."
+        None, description="Fraction of the rollout's tokens to train on, those of highest entropy; null = all."
     )
 
     needs_entropies: ClassVar[bool] = True

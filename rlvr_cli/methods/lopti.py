@@ -80,13 +80,13 @@ class ByProbability(Passes):
 
     kind: Literal["lopti"] = Field("lopti", description="lopti = passes by the tokens' old probability.")
     order: Literal["low_first", "high_first", "low_only", "high_only"] = Field(
-        "low_first", description="Which tokens are trained on, and in which order."
+        "low_first", description="Passes in order: over the tokens of low or of high probability."
     )
     eta: Probability = Field(
-        0.5, description="Tokens of old probability below eta are low; with rule quantile, the share that is low."
+        0.5, description="Old probability below which a token is low; with rule quantile, the fraction of low tokens."
     )
     rule: Literal["probability", "quantile"] = Field(
-        "probability", description="Whether eta is a probability or a quantile of the rollout's probabilities."
+        "probability", description="Meaning of eta: a probability, or a quantile of the rollout's probabilities."
     )
 
     chooses_by_old_log_probs: ClassVar[bool] = True

@@ -78,16 +78,18 @@ class Method(TrainingMethod):
     tables: ClassVar[MethodTables | None] = BUILT_IN
 
     name: Annotated[Text, Field(title="the name of a method, modifiers joined with +")] = Field(
-        "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
+        "grpo", description="Name of a method, with modifiers joined by +, as `dgpo+lopti` (`rlvr methods` lists them)."
     )
-    advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
-    policy_loss: PolicyLoss = Field(default=PPOClip(), description="The loss of a token from its ratio.")
+    advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage estimator.")
+    policy_loss: PolicyLoss = Field(
+        default=PPOClip(), description="The token loss as a function of the importance ratio."
+    )
     shaping: Shapings = Field(default_factory=lambda: Shapings(), description="Factors on the advantage.")
-    aggregation: Aggregation = Field(default=TokenMean(), description="What the sum over tokens is divided by.")
+    aggregation: Aggregation = Field(default=TokenMean(), description="The divisor of the sum over tokens.")
     passes: Passes = Field(default=OnePass(), description="The passes over a rollout.")
-    kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
+    kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the initial model.")
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
-    reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    reward: Reward = Field(default=Reward(), description="The training reward.")
 
     @field_validator("name")
     @classmethod

@@ -69,7 +69,7 @@ class GAEAdvantage(Advantage):
     """Advantages from a learned value head."""
 
     kind: Literal["gae"] = Field("gae", description="gae = advantages from a learned value head.")
-    gamma: Probability = Field(1.0, description="Discount.")
+    gamma: Probability = Field(1.0, description="Discount factor.")
     lam: Probability = Field(1.0, description="GAE's lambda.")
     whiten: bool = Field(True, description="Whiten advantages over all tokens of the rollout.")
 
@@ -101,12 +101,12 @@ class Critic(Part):
 
     coef: NotNegative = Field(1.0, description="Weight of the value loss.")
     clip: Annotated[float, Field(gt=0.0)] | None = Field(
-        0.5, description="The value may move this far from its prediction at sampling in one rollout; null = free."
+        0.5, description="Clip range of the value around its prediction at sampling; null = no clip."
     )
     lr_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(
         10.0, description="Learning rate of the value head as a multiple of optimizer.lr."
     )
-    backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
+    backbone: bool = Field(False, description="Also train the policy's own layers with the value loss.")
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if not advantage.needs_values:

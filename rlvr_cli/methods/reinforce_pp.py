@@ -73,11 +73,12 @@ class ReinforcePPAdvantage(Advantage):
 
     kind: Literal["reinforce_pp"] = Field("reinforce_pp", description="reinforce_pp = whitened return-to-go.")
     kl_in_reward: NotNegative = Field(
-        0.001, description="Weight of the per-token KL penalty (k1) inside the reward; 0 = no reference model."
+        0.001,
+        description="Weight of the per-token KL penalty (k1) in the reward; 0 = no penalty and no reference model.",
     )
-    gamma: Probability = Field(1.0, description="Discount of the return.")
+    gamma: Probability = Field(1.0, description="Discount factor of the return.")
     baseline: Literal["none", "group"] = Field(
-        "none", description="group = the group's mean reward is subtracted before whitening."
+        "none", description="group = subtract the group's mean reward before whitening; none = no baseline."
     )
 
     per_token: ClassVar[bool] = True
