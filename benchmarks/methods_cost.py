@@ -121,7 +121,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
     """The cost of training on one rollout with the method ``name``."""
     config = load_config(method=name, overrides=overrides)
     assert isinstance(config.method, Method)
-    method = config.method.bound(LENGTH)
+    method = config.method.with_max_length(LENGTH)
     model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")
     rows = PROMPTS * GROUP
     with tempfile.TemporaryDirectory() as folder:

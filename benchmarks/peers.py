@@ -200,7 +200,7 @@ def method_named(name: str, rollout: Rollout, *overrides: str) -> Method:
     """A method by its name on the command line, with dotted overrides of its choices."""
     config = load_config(method=name, overrides=[f"method.{override}" for override in overrides])
     assert isinstance(config.method, Method)
-    return config.method.bound(rollout.longest)
+    return config.method.with_max_length(rollout.longest)
 
 
 @torch.no_grad()

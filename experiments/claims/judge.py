@@ -169,7 +169,7 @@ def weight_exponent(method: str, region: str) -> float:
     from rlvr_cli.describe.named import policy_config
     from rlvr_cli.describe.weights import far_slope
 
-    slope = far_slope(policy_config(method).bound(1), region)
+    slope = far_slope(policy_config(method).with_max_length(1), region)
     if slope is None:
         raise UserError(f"{method}: its weight is 0 in {region}, where no power of the ratio describes it.")
     # The last digits are the rounding of logarithms, no part of an exponent.
@@ -188,7 +188,7 @@ def passes_rise(method: str) -> float:
     from rlvr_cli.describe.named import policy_config
     from rlvr_cli.methods.base import Tokens
 
-    passes = policy_config(method).bound(1).passes
+    passes = policy_config(method).with_max_length(1).passes
     old = ((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
     tokens = Tokens(old.log(), old.log(), torch.ones_like(old), torch.ones_like(old))
     means = [float(old[passes.selected(tokens, which)].mean()) for which in passes.names]

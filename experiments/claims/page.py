@@ -12,7 +12,7 @@ from experiments.claims.claims import DECIDED, FOLDER, PAPERS, Claim, ClaimResul
 from experiments.claims.judge import MOST_SEEDS, agreement, verdict_on, wrong_by_chance
 from rlvr_cli.charts.figure import COLOURS, INK, MUTED, write_chart
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.text import count, duration_in_words, template_environment
+from rlvr_cli.core.text import count, format_duration, template_environment
 
 if TYPE_CHECKING:
     import altair
@@ -186,7 +186,7 @@ def page(rows: Sequence[ClaimRow], sets: Sequence[Results]) -> str:
         by_chance=by_chance(rows),
         agreements=agreements(rows),
         count=count,
-        in_words=duration_in_words,
+        in_words=format_duration,
     )
 
 

@@ -132,10 +132,10 @@ class Lab(ABC, Generic[P]):
         try:
             document = parse(read_text(path))
         except YamlProblem as problem:
-            raise UserError(f"{problem.at(path)}  {problem.message}") from None
+            raise UserError(f"{problem.location(path)}  {problem.message}") from None
         recipe, faults = read_section(self.recipe, {} if document.data is None else document.data)
         if recipe is None:
-            raise UserError([f"{document.at(path, fault.value_path)}  {fault}" for fault in faults])
+            raise UserError([f"{document.location(path, fault.value_path)}  {fault}" for fault in faults])
         return recipe
 
     def shares(self, phase: Any) -> dict[int, float]:

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from rlvr_cli.analyses.saved_rollout import SavedRollout, find_saved_rollout
 from rlvr_cli.core.lazy import Tensor, alt
-from rlvr_cli.core.section import FromList, Section, Text, define_all
+from rlvr_cli.core.section import FromList, Section, Text, import_modules
 from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Analysis:
 @cache
 def analyses() -> Mapping[str, Analysis]:
     """Return the analyses by name, sorted."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in define_all(__package__)}
+    modules = {module.__name__.rpartition(".")[2]: module for module in import_modules(__package__)}
     return {name: module.ANALYSIS for name, module in modules.items() if hasattr(module, "ANALYSIS")}
 
 

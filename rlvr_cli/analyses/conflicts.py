@@ -28,10 +28,10 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section
-from rlvr_cli.core.text import visible
+from rlvr_cli.core.text import escape_control
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.methods.gtpo import ConflictMask, mirrored
+from rlvr_cli.methods.gtpo import ConflictMask, reverse_rows
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.runs.folder import RunDir
 
@@ -105,7 +105,7 @@ def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
     return [
         {
             "id": token,
-            "text": visible(str(tokenizer.decode([token], skip_special_tokens=False))),
+            "text": escape_control(str(tokenizer.decode([token], skip_special_tokens=False))),
             "prefix": total.prefix_ids[token],
             "suffix": total.suffix_ids[token],
             "share": counts[token] / counts.total(),
@@ -224,7 +224,7 @@ def count_conflicts(rollout: Rollout) -> Tally:
     lengths = mask.sum(dim=1)
     advantages = group_advantage(rollout.rewards.double(), rollout.group_size, divide_by_std=True).unsqueeze(1)
     coefficients = advantages / lengths.clamp(min=1).unsqueeze(1)
-    forward, backward = GTPO.masks(rollout, advantages)
+    forward, backward = GTPO.conflict_masks(rollout, advantages)
     conflict = forward | backward
     net = sum_net_coefficients(rollout, coefficients, forward, backward)
     penalised = conflict & (net < 0)
@@ -274,7 +274,7 @@ def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor
     """
     ids, mask = rollout.token_ids, rollout.mask.bool()
     from_start = _sum_by_offset(ids, mask, coefficients, rollout.group_size)
-    from_end = mirrored(_sum_by_offset(mirrored(ids, mask), mask, coefficients, rollout.group_size), mask)
+    from_end = reverse_rows(_sum_by_offset(reverse_rows(ids, mask), mask, coefficients, rollout.group_size), mask)
     return torch.where(forward, from_start, torch.where(backward, from_end, 0.0))
 
 

@@ -39,7 +39,7 @@ def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
     """
     configs = replayed_configs(options.methods)
     saved = inputs.saved()
-    first, second = (config.bound(saved.config.rollout.max_new_tokens) for config in configs)
+    first, second = (config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs)
     run = score_rollout(saved, [first, second])
     tables = method_difference(first, second, run.scored, top=options.top)
     total, *groups = tables["groups"]

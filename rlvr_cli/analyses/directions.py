@@ -69,10 +69,10 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
     (config,) = replayed_configs([options.method])
     saved = inputs.saved()
     length = saved.config.rollout.max_new_tokens
-    method = config.bound(length)
+    method = config.with_max_length(length)
     run = score_rollout(saved, [method])
     step = MethodStep.of(method, run.scored)
-    losses = {name: policy_config(name).bound(length).policy_loss for name in VARIANTS}
+    losses = {name: policy_config(name).with_max_length(length).policy_loss for name in VARIANTS}
     drawn = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
     drawn[draw_rows(saved, options.rows)] = True
     groups = [
@@ -193,7 +193,12 @@ def token_groups(
     groups = (
         ("low", TOKENS, f"p < {low:g}", old_probs < low),
         ("high", TOKENS, f"p > {high:g}", old_probs > high),
-        ("entropy", TOKENS, f"highest {entropy:.0%} of entropy", HighEntropy(share=entropy).kept(scored.rollout)),
+        (
+            "entropy",
+            TOKENS,
+            f"highest {entropy:.0%} of entropy",
+            HighEntropy(share=entropy).select(scored.rollout),
+        ),
         ("positive", SIGNS, "A > 0", advantages > 0),
         ("negative", SIGNS, "A < 0", advantages < 0),
     )

@@ -14,8 +14,8 @@ from typing import Any
 
 from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, frames_of, records, run_labels, subtract
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
-from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.files import number
+from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.files import finite
 from rlvr_cli.core.lazy import alt
 from rlvr_cli.core.section import Section
 from rlvr_cli.runs.records import read_record
@@ -61,12 +61,12 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
     selected = find_runs([str(run.path) for run in inputs.runs], inputs.root, unfinished=True)
     runs, problems = selected.runs, list(selected.problems)
     arms: tuple[Arm, ...] = ()
-    with collecting(problems):
+    with collect_problems(problems):
         arms = group_arms(runs, alone=True) if runs else ()
     names = dict(zip((run.path for run in runs), run_labels([run.dir for run in runs]), strict=True))
     courses = {}
     for run in runs:
-        with collecting(problems):
+        with collect_problems(problems):
             courses[names[run.path]] = _read_course(run, inputs.rollout)
     if problems:
         raise UserError(problems)
@@ -248,13 +248,13 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 def _ratio_distance(row: Mapping[str, Any]) -> float | None:
     """Return sqrt(E (r - 1)^2) over the tokens of an update, from mean and standard deviation of the ratio r."""
-    mean, spread = number(row.get("ratio_mean")), number(row.get("ratio_std"))
+    mean, spread = finite(row.get("ratio_mean")), finite(row.get("ratio_std"))
     return None if mean is None or spread is None else math.hypot(mean - 1, spread)
 
 
 def _clip_share(row: Mapping[str, Any]) -> float | None:
     """Return the share of tokens outside the trust region in the direction of their advantage (clipped)."""
-    low, high = number(row.get("clip_frac/low")), number(row.get("clip_frac/high"))
+    low, high = finite(row.get("clip_frac/low")), finite(row.get("clip_frac/high"))
     return None if low is None or high is None else low + high
 
 

@@ -105,7 +105,7 @@ class MethodStep:
 
     def values(self, pass_name: str) -> Tensor:
         """Return the (n, T) F A of the pass: token weight times shaped advantage, without normaliser and KL term."""
-        shaped = self.method.shaped(self.tokens, pass_name)
+        shaped = self.method.shape_tokens(self.tokens, pass_name)
         weight = self.method.policy_loss.weight(shaped, self._statistics(pass_name))
         # 0 without an advantage, even if the ratio overflowed.
         return torch.where(shaped.advantages == 0, 0.0, weight * shaped.advantages)
@@ -120,7 +120,7 @@ class MethodStep:
 
     def _statistics(self, pass_name: str) -> Tensor | None:
         weight = self.method.policy_loss
-        return weight.statistics(self.method.shaped(self.tokens, pass_name)) if weight.needs_statistics else None
+        return weight.statistics(self.method.shape_tokens(self.tokens, pass_name)) if weight.needs_statistics else None
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
     """
     configs = replayed_configs(options.methods)
     saved = inputs.saved()
-    methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs]
+    methods = [config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs]
     policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
     run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
     indices = draw_rows(saved, options.rows)

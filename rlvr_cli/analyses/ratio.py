@@ -87,7 +87,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
         problems.append(f"split={split}: rollout {saved.number} has {len(saved.rows)} completions.")
     if problems:
         raise UserError(problems)
-    method = config.bound(saved.config.rollout.max_new_tokens)
+    method = config.with_max_length(saved.config.rollout.max_new_tokens)
     policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
     run = score_rollout(saved, [method], policy)
     at_current = MethodStep.of(method, run.scored)

@@ -10,13 +10,13 @@ from typing import Any
 from rlvr_cli.analyses.base import Analysis, AnalysisInput, analyses, records
 from rlvr_cli.charts.figure import check_path, write_chart
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import write_json
-from rlvr_cli.core.layers import label
+from rlvr_cli.core.layers import override_label
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.table import ResultDocument, Table
-from rlvr_cli.core.text import did_you_mean, shortened
+from rlvr_cli.core.text import did_you_mean, shorten
 from rlvr_cli.core.yaml import YamlProblem, parse, yaml_text
 from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.runs.folder import RunDir, find_run
@@ -65,7 +65,7 @@ def analyze_request(
         problems.append(f"{name}: analyzes one run; {len(runs)} were given.")
     folders: list[RunDir] = []
     for run in dict.fromkeys(runs):
-        with collecting(problems):
+        with collect_problems(problems):
             folders.append(find_run(run, root))
     for value, option in ((rollout, "--rollout"), (step, "--step")):
         if value is not None and value < 0:
@@ -73,7 +73,7 @@ def analyze_request(
     if step is not None and not analysis.policy:
         problems.append(f"{name}: analyzes rollouts only; --step does not apply.")
     if figure is not None:
-        with collecting(problems):
+        with collect_problems(problems):
             check_path(figure)
     if problems or options is None:
         raise UserError(problems)
@@ -103,13 +103,13 @@ def _read_options(name: str, kind: Analysis, overrides: Sequence[str], problems:
         if not equals or not key:
             fields = kind.options.model_fields.items()
             example = next((f"{name}={yaml_text(field.default)}" for name, field in fields), "key=value")
-            problems.append(f"{label(text)}: expected `key=value`, as in {example}")
+            problems.append(f"{override_label(text)}: expected `key=value`, as in {example}")
             continue
         try:
             values[key] = parse(written).data
-            labels[key] = label(text)
+            labels[key] = override_label(text)
         except YamlProblem as problem:
-            problems.append(f"{label(text)}: {problem.message}")
+            problems.append(f"{override_label(text)}: {problem.message}")
     if values and not kind.options.model_fields:
         problems.append(f"{', '.join(labels.values())}: {name} has no keys.")
         return None
@@ -165,4 +165,4 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_cell, value))
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shortened(str(value), MOST_TEXT)
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shorten(str(value), MOST_TEXT)

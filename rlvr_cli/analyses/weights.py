@@ -63,7 +63,7 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
     """
     configs = {config.name: config for config in replayed_configs(options.methods)}
     saved = inputs.saved()
-    methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs.values()]
+    methods = [config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs.values()]
     # Weights exclude the KL term; without it the model before training is not needed.
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score_rollout(saved, plain)

@@ -52,21 +52,21 @@ def read_lists(path: Path | None) -> dict[str, WordKind]:
     try:
         document = parse(read_config(source))
     except YamlProblem as problem:
-        raise UserError(f"{problem.at(source)}  {problem.message}") from None
+        raise UserError(f"{problem.location(source)}  {problem.message}") from None
     if not isinstance(document.data, dict) or not document.data:
         raise UserError(f"{source}  must be a mapping of kinds of words, as `doubt: {{words: [maybe, perhaps]}}`.")
     problems, lists = list[str](), dict[str, WordKind]()
     if len(document.data) > MOST_KINDS:
         problems.append(f"{source}  has {len(document.data)} kinds of words; at most {MOST_KINDS} can be shown.")
     for name, value in document.data.items():
-        at = document.at(source, (name,))
+        at = document.location(source, (name,))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
             continue
         kind, faults = read_section(WordKind, value)
         for fault in faults:
             key = ".".join([name, *map(str, fault.path)])
-            problems.append(f"{document.at(source, (name, *fault.value_path))}  {key}: {fault.message}")
+            problems.append(f"{document.location(source, (name, *fault.value_path))}  {key}: {fault.message}")
         if kind is not None:
             lists[name] = kind
             problems += [f"{at}  {name}: {text}" for text in _find_faults(kind)]

@@ -16,11 +16,11 @@ from pydantic import Field
 from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, run_labels, subtract
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_rollouts
 from rlvr_cli.analyses.word_lists import compile_kind, read_lists
-from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.files import local_path, number
+from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.files import finite, local_path
 from rlvr_cli.core.lazy import alt
 from rlvr_cli.core.section import Count, Section, Text
-from rlvr_cli.core.text import listed, some
+from rlvr_cli.core.text import ellipsize, join_and
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.correlation import clustered_pearson, clustered_spearman
@@ -58,7 +58,7 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
     problems: list[str] = []
     runs: dict[str, RunWords] = {}
     for name, run in zip(run_labels(inputs.runs), inputs.runs, strict=True):
-        with collecting(problems):
+        with collect_problems(problems):
             runs[name] = count_run_words(run, patterns, inputs.rollout, options)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -125,7 +125,7 @@ def _notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]], per
         rows = [row for row in kinds if row["run"] == name]
         absent = [row["kind"] for row in rows if not row["occurrences"]]
         if absent and len(absent) < len(rows):
-            notes.append(f"{name}: no word of {listed(absent)}.")
+            notes.append(f"{name}: no word of {join_and(absent)}.")
         if (words.counted.rewards == words.counted.rewards[0]).all():
             notes.append(f"{name}: all rewards are the same, so nothing correlates with them.")
     if any(words.start is None for words in runs.values()):
@@ -148,7 +148,7 @@ def headline(frames: Frames) -> str:
         return f"{len(runs)} runs, {total:,} completions."
     up = [row["kind"] for row in kinds if row["pearson_low"] is not None and row["pearson_low"] > 0]
     down = [row["kind"] for row in kinds if row["pearson_high"] is not None and row["pearson_high"] < 0]
-    sides = [f"{listed(names)} with {side} rewards" for names, side in ((up, "higher"), (down, "lower")) if names]
+    sides = [f"{join_and(names)} with {side} rewards" for names, side in ((up, "higher"), (down, "lower")) if names]
     return f"{total:,} completions. " + (
         f"More words of {' and of '.join(sides)}."
         if sides
@@ -215,7 +215,7 @@ def _count_evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Wor
     names = sorted(path.parent.name for path in run.eval_dir.glob(f"*/{SAMPLES}"))
     matches = sorted(path.parent.name for path in run.eval_dir.glob(f"*/{SAMPLES}") if path.parent.match(pattern))
     if len(matches) != 1:
-        available = f"There are: {some(names, 8)}." if names else "It has none; `rlvr eval` makes one."
+        available = f"There are: {ellipsize(names, 8)}." if names else "It has none; `rlvr eval` makes one."
         count_text = "several evaluations are" if matches else "no evaluation is"
         raise UserError(f"{run.path}: {count_text} called {pattern}. {available}")
     # The newest record of a sample counts: it may have been judged again.
@@ -260,7 +260,7 @@ def count_words(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern
     """Count the kinds in the records' completions; records without a reward are skipped."""
     numbers, problems = list[list[float]](), list[str]()
     for record in records:
-        if (reward := number(record.get("clean_reward"))) is not None:
+        if (reward := finite(record.get("clean_reward"))) is not None:
             text = str(record["completion"]).lower()
             counts = [sum(1 for _ in kind.finditer(text)) for kind in kinds]
             numbers.append([reward, len(text.split()), *counts])

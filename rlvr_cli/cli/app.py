@@ -33,7 +33,7 @@ from rlvr_cli.cli import (
 from rlvr_cli.cli.command import App
 from rlvr_cli.cli.output import echo
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.text import redact_secrets
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -122,7 +122,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _of_user_code(error: BaseException) -> str | None:
     """Return the line for an exception of a user file; None for any other."""
     user_code = sys.modules.get("rlvr_cli.core.user_code")
-    return None if user_code is None else user_code.escaped_error(error)
+    return None if user_code is None else user_code.user_error_message(error)
 
 
 def main() -> None:
@@ -138,6 +138,6 @@ def main() -> None:
         if line := _of_user_code(error):
             echo(line, file=sys.stderr)
             sys.exit(EXIT_FAILED)
-        echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, unwrapped=True)
+        echo(redact_secrets(traceback.format_exc()), end="", file=sys.stderr, unwrapped=True)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)
         sys.exit(EXIT_BUG)

@@ -123,7 +123,7 @@ def _replace(
 def _with_options(overrides: list[str], chosen: dict[KeyOption, list[str]], task: str | None) -> list[str]:
     if not chosen:
         return overrides
-    from rlvr_cli.config.keys import option_override
+    from rlvr_cli.config.keys import make_override
 
     def conflict(option: KeyOption) -> str:
         others = [text for text in overrides if text.partition("=")[0].strip() == option.key]
@@ -133,9 +133,7 @@ def _with_options(overrides: list[str], chosen: dict[KeyOption, list[str]], task
         return "" if is_free else f"and task {task}, which defines its reward; remove one of the two"
 
     implied = ["task.name=own"] if task is None and any(option.key == "task.reward" for option in chosen) else []
-    added = [
-        option_override(option.names[0], option.key, values, conflict(option)) for option, values in chosen.items()
-    ]
+    added = [make_override(option.names[0], option.key, values, conflict(option)) for option, values in chosen.items()]
     return [*implied, *overrides, *added]
 
 
@@ -213,9 +211,9 @@ def _expand_resume(args: list[str]) -> list[str]:
 def _suggest_key(error: Any) -> None:
     """Add the key that an unknown option may mean, by our name or that of TRL or Hugging Face, to the error."""
     from rlvr_cli.config.keys import KEYS
-    from rlvr_cli.core.keys import plain_name
+    from rlvr_cli.core.keys import normalize_name
 
-    names = (KEYS.suggest([plain_name(error.option_name)]) or "").split(" or ")
+    names = (KEYS.suggest([normalize_name(error.option_name)]) or "").split(" or ")
     if all("." in name for name in names):
         error.possibilities = None
         error.message += f" Did you mean {' or '.join(f'{name}=VALUE' for name in names)} (without dashes)?"

@@ -12,7 +12,7 @@ from rlvr_cli.cli.options import TRAINING, ConfigFiles, Method, Model, Overrides
 from rlvr_cli.cli.output import Format, ListFormat, print_json, print_table
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.terminal import Cell, Marked
-from rlvr_cli.core.text import for_terminal
+from rlvr_cli.core.text import escape_for_terminal
 
 app = App(help="Show the resolved configuration, every key with its meaning, or the recipes.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ def show(
         else:
             text = dump_yaml(loaded.config)
             # A file or a pipe gets the values themselves.
-            print(for_terminal(text) if sys.stdout is not None and sys.stdout.isatty() else text, end="")
+            print(escape_for_terminal(text) if sys.stdout is not None and sys.stdout.isatty() else text, end="")
         return
     rows = [
         {"key": ".".join(path), "value": value, "origin": loaded.origin(*path)} for path, value in leaves(loaded.config)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.text import redact_secrets
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -168,7 +168,7 @@ def check_hub() -> Finding:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding("hub", "note", "HF_HUB_OFFLINE is set: only cached models and data", "unset HF_HUB_OFFLINE")
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    safe_address = without_secrets(address)
+    safe_address = redact_secrets(address)
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
             return Finding("hub", "ok", f"{safe_address} answers")

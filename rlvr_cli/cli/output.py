@@ -11,8 +11,8 @@ import typer
 
 from rlvr_cli.cli.command import MORE
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.terminal import Cell, coloured, is_terminal, painted, style_of, table_lines, width, wrapped
-from rlvr_cli.core.text import did_you_mean, for_json, for_terminal
+from rlvr_cli.core.terminal import Cell, colourize, is_terminal, style_of, table_lines, use_colour, width, wrap_text
+from rlvr_cli.core.text import did_you_mean, escape_for_terminal, escape_json
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
@@ -43,9 +43,9 @@ def show(form: str, document: ResultDocument) -> None:
     elif form == "table":
         _print(document)
     else:
-        from rlvr_cli.core.table import csv_text, latex, markdown
+        from rlvr_cli.core.table import render_csv, render_latex, render_markdown
 
-        text = {"csv": csv_text, "markdown": markdown, "latex": latex}[form](document)
+        text = {"csv": render_csv, "markdown": render_markdown, "latex": render_latex}[form](document)
         echo(text, end="" if form == "csv" else "\n", unwrapped=True)
 
 
@@ -78,10 +78,10 @@ def echo(
         unwrapped: keep lines as they are instead of wrapping them at the terminal's width.
     """
     stream = file or sys.stdout
-    safe = for_terminal(str(text))
-    safe = safe if unwrapped or not is_terminal(stream) else wrapped(safe, width())
+    safe = escape_for_terminal(str(text))
+    safe = safe if unwrapped or not is_terminal(stream) else wrap_text(safe, width())
     style = style_of(text)
-    print(painted(safe, style) if style and coloured(stream) else safe, end=end, file=file, flush=flush)
+    print(colourize(safe, style) if style and use_colour(stream) else safe, end=end, file=file, flush=flush)
 
 
 def print_waiting(task: str = "loading torch and transformers") -> None:
@@ -92,13 +92,13 @@ def print_waiting(task: str = "loading torch and transformers") -> None:
 
 def print_json(data: Any) -> None:
     """Print ``data`` as indented JSON to standard output."""
-    print(for_json(json.dumps(data, indent=2, ensure_ascii=False)))
+    print(escape_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, unwrapped: bool = False) -> None:
     """Print a table; with ``unwrapped`` each row is one line in a pipe, for the next program."""
     columns = None if unwrapped and not is_terminal(sys.stdout) else width()
-    print("\n".join(table_lines(header, rows, columns, coloured(sys.stdout))))
+    print("\n".join(table_lines(header, rows, columns, use_colour(sys.stdout))))
 
 
 def format_value(value: Any) -> str:

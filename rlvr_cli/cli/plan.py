@@ -69,12 +69,12 @@ def command(
 
     names = [name.strip() for written in method or [] for name in written.split(",")]
     if len(names) > 1:
-        from rlvr_cli.methods.equivalence import same_gradients
+        from rlvr_cli.methods.equivalence import find_same_gradients
         from rlvr_cli.planning.document import arms_document
 
         arms = _load_arms(names, load_checked)
         updates = arms[0].update.mini_batches * arms[0].update.epochs
-        same = same_gradients({arm.method.name: arm.method for arm in arms}, updates)
+        same = find_same_gradients({arm.method.name: arm.method for arm in arms}, updates)
         show(form, arms_document([*map(make_plan, arms)], same))
         return
     from rlvr_cli.planning.document import plan_document

@@ -28,8 +28,18 @@ from rlvr_cli.cli.output import (
     show,
 )
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.terminal import GAP, Cell, cell_width, coloured, is_terminal, state_text, table_lines, width, wrapped
-from rlvr_cli.core.text import for_terminal
+from rlvr_cli.core.terminal import (
+    GAP,
+    Cell,
+    cell_width,
+    format_state,
+    is_terminal,
+    table_lines,
+    use_colour,
+    width,
+    wrap_text,
+)
+from rlvr_cli.core.text import escape_for_terminal
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
@@ -242,7 +252,7 @@ def _status(run: dict[str, Any]) -> Cell:
 
     job = f"job {run['slurm_job']} {run['slurm_state']}" if run["slurm_state"] else ""
     more = [text for text in (alerts_on(run["last_metrics"]), job) if text]
-    return state_text(str(run["status"]), "".join(f", {text}" for text in more))
+    return format_state(str(run["status"]), "".join(f", {text}" for text in more))
 
 
 def _damage_lines(runs: list[dict[str, Any]]) -> list[str]:
@@ -259,7 +269,7 @@ def _document(runs: list[dict[str, Any]]) -> ResultDocument:
 def _print_runs(runs: list[dict[str, Any]]) -> None:
     rows = _rows(runs)
     if rows and is_terminal(sys.stdout):
-        print("\n".join(run_lines(rows, width(), coloured(sys.stdout))))
+        print("\n".join(run_lines(rows, width(), use_colour(sys.stdout))))
     elif rows:
         print_table(TITLES, rows, unwrapped=True)
     for line in _damage_lines(runs):
@@ -275,8 +285,8 @@ def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list
     if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
         return lines
     constant = [column for column in _CONSTANT_COLUMNS if len({row[column] for row in rows}) == 1 and len(rows) > 1]
-    header = for_terminal(", ".join(f"{TITLES[column]} {rows[0][column]}" for column in constant))
-    before = [wrapped(header, columns), ""] if constant else []
+    header = escape_for_terminal(", ".join(f"{TITLES[column]} {rows[0][column]}" for column in constant))
+    before = [wrap_text(header, columns), ""] if constant else []
     remaining = [column for column in range(len(TITLES)) if column not in (*constant, _STEP)]
     titles, cells = [TITLES[column] for column in remaining], [[row[column] for column in remaining] for row in rows]
     if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
@@ -295,7 +305,7 @@ def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list
     ]
     lines = []
     for name, *rest in zip([TITLES[0], *(str(row[0]) for row in rows)], *below, strict=True):
-        lines += [for_terminal(name), *(f"  {line}" for line in rest)]
+        lines += [escape_for_terminal(name), *(f"  {line}" for line in rest)]
     return [*before, *lines]
 
 

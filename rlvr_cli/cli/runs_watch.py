@@ -16,7 +16,7 @@ import typer
 from rlvr_cli.cli.options import RUNS, Runs, check_root_option
 from rlvr_cli.cli.output import Format, echo, format_accuracy, format_number, format_reward, print_json
 from rlvr_cli.core.terminal import is_terminal, table_lines, width
-from rlvr_cli.core.text import for_json
+from rlvr_cli.core.text import escape_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -58,7 +58,7 @@ def watch(
         if form == "json":
             while True:
                 line = {"time": time.time(), "runs": look()}
-                print(for_json(json.dumps(line, ensure_ascii=False)), flush=True)
+                print(escape_json(json.dumps(line, ensure_ascii=False)), flush=True)
                 time.sleep(every)
         elif terminal and not console.is_dumb_terminal:
             _live(look, folder, console, every)
@@ -112,7 +112,7 @@ def screen(
 
 def format_cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return the cells of a run, by ``HEADER``."""
-    from rlvr_cli.core.text import duration_in_words
+    from rlvr_cli.core.text import format_duration
 
     seconds = row["seconds_left"]
     return (
@@ -124,7 +124,7 @@ def format_cells(row: dict[str, Any]) -> tuple[str, ...]:
         format_number(row, "entropy", "{:.3f}") or "-",
         format_number(row, "length", "{:.1f}") or "-",
         format_number(row, "tokens_per_second", "{:,.0f}") or "-",
-        "-" if seconds is None else duration_in_words(seconds),
+        "-" if seconds is None else format_duration(seconds),
     )
 
 

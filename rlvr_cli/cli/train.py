@@ -271,8 +271,8 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         )
     if overrides and print_only:
         raise UserError("--dry-run changes no run: leave out the overrides.")
-    from rlvr_cli.config.load import load_config, moved_from
-    from rlvr_cli.core.user_code import changed_files
+    from rlvr_cli.config.load import load_config, moved_run_warning
+    from rlvr_cli.core.user_code import edited_file_warnings
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import newest_unfinished
     from rlvr_cli.training.extension import check_extension, load_extended
@@ -286,8 +286,8 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     if overrides:
         check_extension(run, overrides)
     loaded = load_extended(run, overrides)
-    moved = moved_from(run)
-    for line in (*([moved] if moved else []), *changed_files(run.read_manifest())):
+    moved = moved_run_warning(run)
+    for line in (*([moved] if moved else []), *edited_file_warnings(run.read_manifest())):
         echo(line, file=sys.stderr)
     loaded.config.task.check_requirements()
     return run, loaded

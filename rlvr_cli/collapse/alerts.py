@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from rlvr_cli.core.files import number
+from rlvr_cli.core.files import finite
 
 PREFIX = "alert/"
 NO_SIGNAL, NON_FINITE = "no_signal", "non_finite"
@@ -142,14 +142,14 @@ class AlertMonitor:
         if rollout not in self._rows:
             self._rows[rollout] = row
             for name, values in self._columns.items():
-                values.append(number(row.get(name)))
+                values.append(finite(row.get(name)))
             self._judged.append(self._accuracy(row))
             self._windows.append(_mean(self._judged[-self.window :]))
             mean = self._windows[-1 - self.window] if len(self._judged) >= 2 * self.window else None
             if mean is not None and (self._best is None or mean[0] > self._best[0]):
                 self._best = mean
             self._on[rollout] = dict(self._rules(rollout))
-        skips = number(row.get("skips")) or 0.0
+        skips = finite(row.get("skips")) or 0.0
         if skips > self._skips:
             self._skips = skips
             self._on[rollout].setdefault(NON_FINITE, f"{skips:.0f} skips")
@@ -251,8 +251,8 @@ class AlertMonitor:
 
         Without a recorded standard error, the upper bound sqrt(p (1 - p) / problems).
         """
-        judged = 1 - (number(row.get("unscorable")) or 0.0)
-        share, error = number(row.get("accuracy")), number(row.get("accuracy/se"))
+        judged = 1 - (finite(row.get("unscorable")) or 0.0)
+        share, error = finite(row.get("accuracy")), finite(row.get("accuracy/se"))
         if share is None or judged <= 0:
             return None
         value = share / judged
@@ -280,7 +280,7 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """
 
     def mean(name: str) -> float | None:
-        values = [value for row in rows if (value := number(row.get(name))) is not None]
+        values = [value for row in rows if (value := finite(row.get(name))) is not None]
         return fmean(values) if values else None
 
     accuracy, cut, reward = mean("accuracy"), mean("truncated"), mean("reward")

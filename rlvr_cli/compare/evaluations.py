@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.text import count, did_you_mean, some
+from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.text import count, did_you_mean, ellipsize
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.store.evaluation import Evaluation, finals, last, results_in
 from rlvr_cli.store.find import Run, eval_options, sweep_evaluation
@@ -27,7 +27,7 @@ def choose_evaluations(
     """
     problems, by_run = list[str](), dict[str, list[Evaluation]]()
     for run in runs:
-        with collecting(problems):
+        with collect_problems(problems):
             by_run[run.path] = finals(run.dir, benchmark)
     if not problems:
         benchmark = _benchmark(benchmark, runs, by_run)
@@ -141,7 +141,7 @@ def _json(value: Any) -> str:
 
 def few(names: Sequence[str]) -> str:
     """Return up to four names; of more than that three, and how many more there are."""
-    return some(names, 4 if len(names) <= 4 else 3)
+    return ellipsize(names, 4 if len(names) <= 4 else 3)
 
 
 def shared_problems(evaluations: Mapping[str, Evaluation], *, only_common: bool = False) -> tuple[tuple[str, ...], str]:

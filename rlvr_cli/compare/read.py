@@ -9,8 +9,8 @@ from shlex import quote
 
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
-from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.store.arm import Arm, Replicate, group_arms, group_by_keys, keys_of, same_arms
 from rlvr_cli.store.evaluation import Evaluation, results_in
 from rlvr_cli.store.find import Run, eval_options, find_runs, index_in_sweep
@@ -35,15 +35,15 @@ def read_scores(request: CompareRequest) -> Scores:
     by_task: dict[str, list[str]] = {}
     tasks: dict[str, TaskScores] = {}
     members: Mapping[str, tuple[str | None, Sequence[Run]]] = {}
-    with collecting(problems):
+    with collect_problems(problems):
         members = _members(request, selected.runs, notes)
     for name, (benchmark, runs) in members.items():
         by_task[name] = []
-        with collecting(by_task[name]):
+        with collect_problems(by_task[name]):
             tasks[name] = read_task(replace(request, benchmark=benchmark, baseline=None), runs, pair=False)
     problems += _of_tasks(by_task)
     if not problems:
-        with collecting(problems):
+        with collect_problems(problems):
             tasks = _alike(request, tasks, notes)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -67,7 +67,7 @@ def read_task(
     wrong, remarks = list(problems), list(notes)
     arms: tuple[Arm, ...] = ()
     baseline, paired, numbers = "", dict[str, tuple[Replicate, ...]](), None
-    with collecting(wrong):
+    with collect_problems(wrong):
         arms = group_arms(runs, request.by) if runs else ()
         baseline = choose_baseline(request, arms)
         paired = {arm.name: tuple(arm.runs) for arm in arms}
@@ -76,7 +76,7 @@ def read_task(
             remarks += left_out
     used = [arm.runs[key] for arm in arms for key in paired.get(arm.name, ())] or list(runs)
     if used and request.match in (None, *BUDGETS):
-        with collecting(wrong):
+        with collect_problems(wrong):
             numbers = read_finals(request, used) if request.match is None else read_matched(request, used)
             wrong += _misfits(request, numbers)
     if wrong or numbers is None:
@@ -132,13 +132,13 @@ def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
     named = [name for name, runs in arms.items() if any(wanted in (run.path, run.dir.name) for run in runs)]
     if len(named) > 1:
         raise UserError(
-            f"--baseline {wanted}: a run of this name is in {len(named)} arms: {some(named, 6)}. Name the arm, or give "
-            "the run's path."
+            f"--baseline {wanted}: a run of this name is in {len(named)} arms: {ellipsize(named, 6)}. Name the arm, or "
+            "give the run's path."
         )
     if not named:
         names = sorted(arms, key=lambda name: not name.startswith(wanted))
         raise UserError(
-            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {some(names, 6)}."
+            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {ellipsize(names, 6)}."
         )
     return named[0]
 
@@ -156,9 +156,9 @@ def _pair(
     if alone:
         listed = "; ".join(f"{arm}: {replicates_text(replicates[arm])}" for arm in [baseline, *alone])
         raise UserError(
-            f"no seed is common to the baseline and {some(alone, 4)} ({listed}). Runs are paired by their seed, which "
-            "gives them the same problems in the same order: train the arms with the same seeds, compare fewer arms, "
-            "or give --unpaired."
+            f"no seed is common to the baseline and {ellipsize(alone, 4)} ({listed}). Runs are paired by their seed, "
+            "which gives them the same problems in the same order: train the arms with the same seeds, compare fewer "
+            "arms, or give --unpaired."
         )
     others = [set(paired[arm]) for arm in paired if arm != baseline]
     if others:
@@ -239,7 +239,7 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
         if len(scores.problems) < 2
     ]
     if not problems and not request.unpaired:
-        with collecting(problems):
+        with collect_problems(problems):
             shared, left_out = _pair(shared, baseline)
             notes += left_out
     if problems:
@@ -309,7 +309,7 @@ def _few_seeds(arms: Mapping[str, Collection[Replicate]]) -> list[str]:
     whose = "runs an arm" if len(set(map(len, arms.values()))) == 1 else "runs in an arm"
     if fewest < 2:
         single = [name for name, replicates in arms.items() if len(replicates) < 2]
-        which = "" if len(single) == len(arms) else f" of {some(single, 6)}"
+        which = "" if len(single) == len(arms) else f" of {ellipsize(single, 6)}"
         return [
             f"one run{which or ' an arm'}: there is no p value and no verdict on its method, and intervals are over "
             "problems alone. `rlvr sweep` with 3 or more seeds compares methods."

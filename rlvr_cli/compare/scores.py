@@ -10,7 +10,7 @@ import numpy as np
 
 from rlvr_cli.compare.evaluations import choose_evaluations, settings_problems, shared_problems
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
-from rlvr_cli.core.errors import RunError, UserError, collecting
+from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.stats.curves import Curve
 from rlvr_cli.stats.intervals import Bounds
 from rlvr_cli.stats.scores import Array
@@ -125,7 +125,7 @@ def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
     problems, scores = list[str](), dict[str, RunScores]()
     for run in runs:
         evaluation = evaluations[run.path]
-        with collecting(problems):
+        with collect_problems(problems):
             spent, step = run.spent, max(evaluation.steps, default=0)
             if not 1 <= step <= len(spent["updates"]):
                 steps = len(spent["updates"])
@@ -141,22 +141,22 @@ def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
     """Return the values of the held-out evaluations of training, at the largest budget that all runs have."""
     budget, problems, read = str(request.match), list[str](), dict[str, HeldOut]()
     for run in runs:
-        with collecting(problems):
+        with collect_problems(problems):
             read[run.path] = read_held_out(run)
     if problems:
         raise UserError(problems)
     every = {str(each.folder): each for held_out in read.values() for each in held_out.evaluations}
     problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
     ids, metric, notes, start, end = tuple[str, ...](), ("", 0), tuple[str, ...](), 0.0, 0.0
-    with collecting(problems):
+    with collect_problems(problems):
         ids, metric, notes = _what(request, every)
-    with collecting(problems):
+    with collect_problems(problems):
         start, end = _common_budget({path: held_out.spent[budget] for path, held_out in read.items()}, budget)
     if problems:
         raise UserError(problems)
     scores = {}
     for run in runs:
-        with collecting(problems):
+        with collect_problems(problems):
             curve = read[run.path].curve(budget, *metric, ids)
             spent = read[run.path].spent
             at_end = {cost: float(np.interp(end, spent[budget], values)) for cost, values in spent.items()}
@@ -192,9 +192,9 @@ def _what(
 ) -> tuple[tuple[str, ...], tuple[str, int], tuple[str, ...]]:
     """Return the problems that are compared, the metric with its number of samples, and notes on both."""
     problems, ids, note, metric = list[str](), tuple[str, ...](), "", ("", 0)
-    with collecting(problems):
+    with collect_problems(problems):
         ids, note = shared_problems(evaluations, only_common=request.common_problems)
-    with collecting(problems):
+    with collect_problems(problems):
         metric = metric_of(request.metric, evaluations)
     if problems:
         raise UserError(problems)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, Comparison, Contrast, TaskComparison
-from rlvr_cli.core.text import count, listed, some
+from rlvr_cli.core.text import count, ellipsize, join_and
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.store.metrics import GREEDY
@@ -179,7 +179,7 @@ def _cost(row: ArmOnTask) -> str:
     if not ratios:
         return ""
     unequal = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
-    return f"; it cost {', '.join(unequal)}" if unequal else f"; it took as many {listed([*ratios])}"
+    return f"; it cost {', '.join(unequal)}" if unequal else f"; it took as many {join_and([*ratios])}"
 
 
 def _budgets(comparison: TaskComparison) -> str:
@@ -280,7 +280,9 @@ def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
     )
     if contrast.verdict == "single":
         return text
-    clear = [f"{verdict} on {some(by_verdict[verdict], 4)}" for verdict in ("higher", "lower") if verdict in by_verdict]
+    clear = [
+        f"{verdict} on {ellipsize(by_verdict[verdict], 4)}" for verdict in ("higher", "lower") if verdict in by_verdict
+    ]
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
 
 

@@ -29,8 +29,8 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
         *(problem for check in _CHECKS for problem in check(config)),
         *config.task.contradictions(),
         *config.method.contradictions(),
-        *_without_effect(config, set_by_user),
-        *_vllm_reads_its_keys(config, set_by_user),
+        *_unused_method_keys(config, set_by_user),
+        *_unused_vllm_keys(config, set_by_user),
     ]
 
 
@@ -46,7 +46,7 @@ def check_training(config: Config) -> None:
         config.task.check_requirements()
 
 
-def _either(values: Iterable[int]) -> str:
+def _join_or(values: Iterable[int]) -> str:
     return " or ".join(map(str, values))
 
 
@@ -59,12 +59,12 @@ def _updates_split_the_rollout(config: Config) -> Iterable[Contradiction]:
             ("rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"rollout.prompts={prompts} x group_size={group_size} = {completions} completions do not split "
             f"into update.mini_batches={updates} equal parts. "
-            f"Nearest valid: prompts {_either(more_prompts)}; "
-            f"mini_batches {_either(nearest_divisors(completions, updates))}",
+            f"Nearest valid: prompts {_join_or(more_prompts)}; "
+            f"mini_batches {_join_or(nearest_divisors(completions, updates))}",
         )
 
 
-def _a_rollout_has_something_to_compare(config: Config) -> Iterable[Contradiction]:
+def _rollout_has_two_completions(config: Config) -> Iterable[Contradiction]:
     if config.rollout.prompts * config.rollout.group_size < 2:
         yield Contradiction(
             ("rollout.prompts", "rollout.group_size"),
@@ -83,7 +83,7 @@ def _processes_share_the_step(config: Config) -> Iterable[Contradiction]:
             ("launch.processes", "rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"launch.processes={processes} cannot share the {step_batch} completions of an optimizer step (prompts x "
             f"group_size / mini_batches) equally. Nearest valid: processes "
-            f"{_either(nearest_divisors(step_batch, processes))}; prompts {_either(more_prompts)}",
+            f"{_join_or(nearest_divisors(step_batch, processes))}; prompts {_join_or(more_prompts)}",
         )
 
 
@@ -100,7 +100,7 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[Contradiction]:
             + (("launch.processes",) if processes > 1 else ()),
             f"update.micro_batch={micro_batch} does not divide the {share} completions of an "
             f"optimizer step (prompts x group_size / mini_batches){each}. "
-            f"Nearest valid: {_either(nearest_divisors(share, micro_batch))}",
+            f"Nearest valid: {_join_or(nearest_divisors(share, micro_batch))}",
         )
 
 
@@ -187,7 +187,7 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
         key, value, meaning = control
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{key}={value} is {meaning}, and method.advantage.kind={method.advantage.name_of_kind} trains by the "
+            f"{key}={value} is {meaning}, and method.advantage.kind={method.advantage.kind_name} trains by the "
             "verifier's verdict, which this reward is not. Set method.advantage=group",
         )
     if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
@@ -198,7 +198,7 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
     """Return the method's keys that the user changed and that have no effect."""
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
@@ -243,7 +243,7 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
     """Yield the keys of `rollout.vllm` that the user set and that have no effect."""
     for name in VllmConfig.model_fields:
         value = getattr(config.rollout.vllm, name)
@@ -260,7 +260,7 @@ def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Con
 
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _updates_split_the_rollout,
-    _a_rollout_has_something_to_compare,
+    _rollout_has_two_completions,
     _processes_share_the_step,
     _micro_batches_split_the_step,
     _deepspeed_divides_the_model,
@@ -274,12 +274,12 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
 )
 
 
-def cautions(config: Config) -> list[str]:
+def config_warnings(config: Config) -> list[str]:
     """Return warnings about allowed but harmful settings, for `rlvr plan` and the start of a training."""
-    return [*_lost_steps(config), *_biased_samples(config)]
+    return [*_warn_of_lost_steps(config), *_warn_of_biased_samples(config)]
 
 
-def _lost_steps(config: Config) -> list[str]:
+def _warn_of_lost_steps(config: Config) -> list[str]:
     """Warn of bfloat16 weights; DeepSpeed keeps a float32 copy, and adapters are float32."""
     if config.model.dtype != "bfloat16" or config.model.adapter.kind != "none" or config.launch.deepspeed is not None:
         return []
@@ -290,7 +290,7 @@ def _lost_steps(config: Config) -> list[str]:
     ]
 
 
-def _biased_samples(config: Config) -> list[str]:
+def _warn_of_biased_samples(config: Config) -> list[str]:
     rollout = config.rollout
     limits = [f"rollout.top_p={rollout.top_p:g}"] if rollout.top_p < 1 else []
     limits += [f"rollout.top_k={rollout.top_k}"] if rollout.top_k else []

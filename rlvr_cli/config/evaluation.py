@@ -13,7 +13,7 @@ from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Secti
 USUAL_KS = (1, 8, 32)
 
 
-def _without_secrets(value: str) -> str:
+def _refuse_secrets(value: str) -> str:
     """Refuse an address with a user name, password, query or fragment; other faults are reported on use."""
     try:
         address = urlsplit(value)
@@ -31,24 +31,30 @@ def _without_secrets(value: str) -> str:
 class HeldOutConfig(Section):
     """Held-out problems, and how they are sampled: the keys of both sections."""
 
-    problems: Count = Field(420, description="Held-out problems.")
+    problems: Count = Field(420, description="Number of held-out problems.")
     samples: CountOrZero = Field(
         32,
-        description="Completions sampled for each problem, raised to the largest k of pass_at; 0 = the greedy "
-        "completion alone.",
+        description="Completions sampled per problem, raised to the largest k of pass_at; 0 = only the greedy "
+        "completion.",
     )
     pass_at: Annotated[tuple[Count, ...], FromList] = Field(
-        (), description="Every k of pass@k to report; none = those of 1, 8 and 32 that samples allow."
+        (), description="Values of k of pass@k to report; empty = those of 1, 8 and 32 that samples allows."
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in evaluation.")
-    top_p: TopP = Field(1.0, description="Nucleus sampling in evaluation.")
-    max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
-    greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
-    split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
+    top_p: TopP = Field(
+        1.0,
+        description="Nucleus sampling in evaluation: cumulative probability of the most likely tokens to sample "
+        "from; 1 = all tokens.",
+    )
+    max_new_tokens: Count | None = Field(
+        None, description="Maximum length of a completion, in tokens; null = rollout.max_new_tokens."
+    )
+    greedy: bool = Field(True, description="Also decode one greedy completion per problem and report its accuracy.")
+    split: Literal["dev", "test"] = Field("test", description="Held-out split: choose settings on dev, report on test.")
     batch: Count | None = Field(
         None,
-        description="Completions that a process samples at once; null = 256, or fewer where its free memory holds "
-        "fewer (local). Changes speed and memory, not the samples (those of transformers it does).",
+        description="Completions sampled at once per process; null = 256, or fewer if memory is short (engine "
+        "local). Affects speed and memory; only with engine transformers it also changes the samples.",
     )
 
     @property
@@ -66,12 +72,14 @@ class ValidationConfig(HeldOutConfig):
     """Evaluation on held-out problems during training."""
 
     every: CountOrZero = Field(
-        0, description="Rollouts between evaluations during training, on the dev split of generated problems; 0 = none."
+        0,
+        description="Rollouts between evaluations during training; 0 = none. Generated problems are those of the dev "
+        "split.",
     )
     engine: Literal["auto", "local", "transformers"] = Field(
         "auto",
-        description="What samples: local = the project's sampler, transformers = `generate`; auto = rollout.engine if "
-        "it is one of them, else local where the architecture is supported.",
+        description="Sampler: local = the project's KV-cache sampler, transformers = `generate`; auto = "
+        "rollout.engine if it is one of these, else local if the architecture is supported, else transformers.",
     )
 
 
@@ -80,38 +88,44 @@ class EvalConfig(HeldOutConfig):
 
     benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
         (),
-        description="Benchmarks or suites that `rlvr eval RUN` evaluates on when it is not told (--benchmark); none = "
-        "the run's task. Training does not look at it.",
+        description="Benchmarks or suites on which `rlvr eval RUN` evaluates without --benchmark; empty = the run's "
+        "task. Without effect on training.",
     )
     engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
         "auto",
-        description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
-        "process, openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
-        "else local where the architecture is supported.",
+        description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, vllm = vLLM in this "
+        "process, openai = a server with an OpenAI-compatible API; auto = rollout.engine if local or transformers, "
+        "else local if the architecture is supported, else transformers.",
     )
-    base_url: Annotated[Text, AfterValidator(_without_secrets)] | None = Field(
-        None, description="Address of the server (engine openai), as http://host:8000/v1."
+    base_url: Annotated[Text, AfterValidator(_refuse_secrets)] | None = Field(
+        None, description="Address of the server, as http://host:8000/v1 (engine openai)."
     )
     model_name: Text | None = Field(
-        None, description="The model's name at the server (engine openai); null = the only one that it serves."
+        None, description="Name of the model on the server; null = the only one it serves (engine openai)."
     )
     server: Literal["auto", "openai", "vllm", "sglang", "llamacpp", "transformers"] = Field(
         "auto",
-        description="What the server is (engine openai), which decides the fields that it is sent; auto = as it says; "
-        "openai = the plain API.",
+        description="Server software, which determines the request fields; auto = detected, openai = the plain API "
+        "(engine openai).",
     )
     endpoint: Literal["auto", "completions", "chat"] = Field(
         "auto",
-        description="Where prompts go (engine openai): completions takes them as they are, chat as messages; "
-        "auto = completions if the model's tokenizer is known here, else chat.",
+        description="API endpoint: completions takes prompts as text, chat as messages; auto = completions if the "
+        "model's tokenizer is available, else chat (engine openai).",
     )
-    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(
+        16, description="Maximum number of concurrent requests (engine openai)."
+    )
     retries: Annotated[int, Field(ge=0, le=1000)] = Field(
-        20, description="How often a request that failed for a passing reason is sent again, with growing pauses."
+        20,
+        description="Maximum number of retries of a request after a transient error, with exponential backoff (engine "
+        "openai).",
     )
     request_timeout: Annotated[float, Field(gt=0.0, le=86400.0)] = Field(
-        600.0, description="Seconds that the server may take for one completion (engine openai)."
+        600.0, description="Timeout of a request, in seconds (engine openai)."
     )
     api_key_variable: Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        "OPENAI_API_KEY", description="Environment variable with the server's key (engine openai); the key is not kept."
+        "OPENAI_API_KEY",
+        description="Environment variable that holds the server's API key (engine openai). The key itself is not "
+        "stored.",
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, get_args, get_origin
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.keys import Schema, fields, takes_text
+from rlvr_cli.core.keys import Schema, allows_text, fields
 from rlvr_cli.core.layers import OptionOverride
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -148,7 +148,7 @@ KEYS = Schema(
 )
 
 
-def option_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
+def make_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
     """Return the override of an option, which then has the key's type, bounds and messages.
 
     Args:
@@ -160,7 +160,7 @@ def option_override(option: str, key: str, values: Sequence[str], problem: str =
         fields(variant)[name].annotation for variant in KEYS.variants(tuple(section)) if name in fields(variant)
     ]
     is_list = any(get_origin(kind) is tuple for kind in kinds)
-    text = any(takes_text(get_args(kind)[0] if get_origin(kind) is tuple else kind) for kind in kinds)
+    text = any(allows_text(get_args(kind)[0] if get_origin(kind) is tuple else kind) for kind in kinds)
     # Split lists on commas, except lists of text, since paths may contain commas.
     items = [item.strip() for value in values for item in value.split(",")] if is_list and not text else values
     written = [item if not text and _NUMBER.fullmatch(item) else json.dumps(item, ensure_ascii=False) for item in items]

@@ -34,7 +34,7 @@ OPTIONS_OF_THE_RUN = (
 )
 
 
-def seconds_of(time: str) -> int | None:
+def parse_time_limit(time: str) -> int | None:
     """Convert a time limit of sbatch to seconds; None for no limit.
 
     Minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises ValueError for anything else (`man sbatch`, --time).
@@ -55,13 +55,13 @@ def seconds_of(time: str) -> int | None:
     )
 
 
-def _time(value: str) -> str:
-    if seconds_of(value) == 0:
+def _check_time(value: str) -> str:
+    if parse_time_limit(value) == 0:
         raise ValueError(f"must be above zero; got {value!r}")
     return value
 
 
-def _options(options: dict[str, Any]) -> dict[str, Any]:
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     problems = []
     for name, value in options.items():
         if name in OPTIONS_OF_KEYS:
@@ -85,12 +85,14 @@ class LaunchConfig(Section):
     """Number of processes of the training, and their launcher."""
 
     processes: Annotated[int, Field(ge=1, le=65536)] = Field(
-        1, description="Processes that share each rollout batch and each optimizer step, over all nodes: one a GPU."
+        1,
+        description="Training processes over all nodes, one per GPU. They share each rollout batch and each "
+        "optimizer step.",
     )
     deepspeed: Text | None = Field(
         None,
-        description="Divide the model among the GPUs by DeepSpeed ZeRO: zero2, zero3, zero3-offload, or a DeepSpeed "
-        "configuration (a JSON file); null = every process holds it whole.",
+        description="Sharding of the model over the GPUs by DeepSpeed ZeRO: zero2, zero3, zero3-offload, or the path "
+        "of a DeepSpeed configuration (JSON); null = none, every process holds the whole model.",
     )
 
 
@@ -98,33 +100,35 @@ class SlurmConfig(Section):
     """Resources of a job on a Slurm cluster (`rlvr train --submit slurm`); without effect elsewhere."""
 
     partition: Text | None = Field(None, description="Partition; null = the cluster's default.")
-    account: Text | None = Field(None, description="Account that is charged; null = the user's default.")
-    qos: Text | None = Field(None, description="Quality of service; null = the default.")
-    time: Annotated[str, BeforeValidator(_as_text), AfterValidator(_time)] | None = Field(
+    account: Text | None = Field(None, description="Account to charge; null = the user's default.")
+    qos: Text | None = Field(None, description="Quality of service (QOS); null = the cluster's default.")
+    time: Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_time)] | None = Field(
         None,
-        description='Time limit of one stay in the cluster, in minutes or as "H:M:S" or "D-H:M:S"; at its end the job '
-        "saves and queues again. null = the partition's.",
+        description='Time limit of a job, in minutes or as "H:M:S" or "D-H:M:S"; before it expires, the job saves a '
+        "checkpoint and is requeued. null = the partition's limit.",
     )
     nodes: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1, description="Machines; launch.processes are shared equally among them."
+        1, description="Number of nodes; launch.processes is divided equally among them."
     )
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] | None = Field(
-        None, description="GPUs of each machine, one for each of its processes; null = none is asked for."
+        None, description="GPUs per node, one per process; null = none requested."
     )
     cpus_per_task: Annotated[int, Field(ge=1, le=4096)] | None = Field(
-        None, description="CPU cores of each machine, for all its processes together; null = the cluster's default."
+        None, description="CPU cores per node, shared by its processes; null = the cluster's default."
     )
     memory: Annotated[Text, BeforeValidator(_as_text)] | None = Field(
-        None, description="Memory of each machine, in megabytes or as 64G; null = the cluster's default."
+        None, description="Memory per node, in megabytes or with a unit, as 64G; null = the cluster's default."
     )
     signal_before: Annotated[int, Field(ge=10, le=65535)] = Field(
         300,
-        description="Seconds before the time limit at which the job is asked to save; longer than a step and its save "
-        "take.",
+        description="Seconds before the time limit at which Slurm signals the job to save a checkpoint; must exceed "
+        "the time of an optimizer step and a save.",
     )
     setup: Annotated[tuple[Text, ...], FromList] = Field(
-        (), description="Lines of bash to run in the job before the training, as `module load cuda`."
+        (), description="Bash commands that the job runs before the training, as `module load cuda`."
     )
-    extra: Annotated[dict[str, str | int | bool], AfterValidator(_options)] = Field(
-        {}, description="Further long options of sbatch without their dashes, as {constraint: a100}; true = a bare one."
+    extra: Annotated[dict[str, str | int | bool], AfterValidator(_check_options)] = Field(
+        {},
+        description="Further long options of sbatch without their dashes, as {constraint: a100}; true = an option "
+        "without a value.",
     )

@@ -18,11 +18,11 @@ from typing import Any, cast
 from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.user_files import Imports, identifying
+from rlvr_cli.config.user_files import Imports, strip_folders
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.include import source_files
+from rlvr_cli.core.include import load_source_files
 from rlvr_cli.core.keys import Schema
-from rlvr_cli.core.layers import Layer, Merged, SetByUser, choices_first, label, parse_override, validate
+from rlvr_cli.core.layers import Layer, Merged, SetByUser, order_overrides, override_label, parse_override, validate
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY
@@ -113,15 +113,15 @@ def load(
     user_layers = [
         *of_sources,
         *map(imports.layer, _option_layers({"method": method, "task": task, "model": model})),
-        *map(imports.layer, choices_first(KEYS, list(_override_layers(overrides, problems)))),
+        *map(imports.layer, order_overrides(KEYS, list(_override_layers(overrides, problems)))),
     ]
     merged = _merge(imports.schema, user_layers, presets=tuple(_preset_layers(imports, user_layers, of_task)))
     if of_task:
-        _take_preset_of_task(merged)
+        _apply_task_preset(merged)
     _add_environment(merged, files)
     unchecked = not import_files and imports.schema is not KEYS
     root = cast("type[Config]", imports.schema.root)
-    config, invalid = validate(root, merged, _no_rules if unchecked else cross_field_problems)
+    config, invalid = validate(root, merged, _skip_rules if unchecked else cross_field_problems)
     problems += invalid
     if problems:
         raise ConfigError(problems)
@@ -130,7 +130,7 @@ def load(
     return LoadedConfig(config, merged)
 
 
-def _no_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
+def _skip_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
     """Check nothing, since a user file's keys are unknown until it is imported."""
     return []
 
@@ -142,7 +142,7 @@ def dump_yaml(config: Config) -> str:
 
 def as_plain(config: Config) -> dict[str, Any]:
     """Return the configuration as nested dicts and lists."""
-    plain: dict[str, Any] = _lists(config.model_dump())
+    plain: dict[str, Any] = _to_lists(config.model_dump())
     return plain
 
 
@@ -157,12 +157,12 @@ def _leaves(values: dict[str, Any], section: Any, path: tuple[str, ...]) -> Iter
         if isinstance(inner, Section):
             yield from _leaves(value, inner, key_path)
         else:
-            yield key_path, identifying(".".join(key_path), value)
+            yield key_path, strip_folders(".".join(key_path), value)
 
 
-def _lists(value: Any) -> Any:
+def _to_lists(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _lists(inner) for key, inner in value.items()}
+        return {key: _to_lists(inner) for key, inner in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -198,7 +198,7 @@ def preset_task(model: str) -> str | None:
     return name
 
 
-def _take_preset_of_task(merged: Merged) -> None:
+def _apply_task_preset(merged: Merged) -> None:
     """Replace the model's name by its preset for the task, so that a run records it."""
     name = _chosen_name(merged.data, "model")
     own = preset_of_task(name, _chosen_name(merged.data, "task"))
@@ -224,8 +224,8 @@ def _file_layers(
             as written.
     """
     for file in files:
-        for source in source_files(config_file(file), tuple(Config.model_fields), problems):
-            values = source.values if written is None else _from_start(source.path, source.values, written)
+        for source in load_source_files(config_file(file), tuple(Config.model_fields), problems):
+            values = source.values if written is None else _resolve_from_start(source.path, source.values, written)
             layer = Layer(str(source.path), values, source.document.lines)
             yield imports.layer(layer, source.path.parent)
 
@@ -234,7 +234,7 @@ def _file_layers(
 _PATHS = (*(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")), ("launch", "deepspeed"))
 
 
-def _from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
+def _resolve_from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
     """Resolve the relative paths of a run's configuration from the folder where it was started."""
     start = _start_folder(path, values)
     if start is None or not start.is_dir():
@@ -260,7 +260,7 @@ def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
     return None if moved_together else start
 
 
-def moved_from(run: RunDir) -> str | None:
+def moved_run_warning(run: RunDir) -> str | None:
     """Return a warning if the folder where the run was started is gone with files that it names; else None."""
     values = parse(read_text(run.config_path)).data
     start = _start_folder(run.config_path, values)
@@ -302,7 +302,7 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
         try:
             yield parse_override(KEYS, text)
         except ValueError as error:
-            problems.append((label(text), str(error)))
+            problems.append((override_label(text), str(error)))
 
 
 def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
@@ -326,13 +326,13 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     if merged.set_by_user(("task", "data_dir")):
         # The layer of an unnamed data set is below all others.
         layers = [merged.layers.get(("task", key)) for key in ("data_dir", "data")]
-        set_height, named = (-1 if layer is None else _height(layer, files) for layer in layers)
+        set_height, named = (-1 if layer is None else _rank(layer, files) for layer in layers)
         if task["data_dir"] is not None or set_height >= named:
             return
     merged.add(Layer(origin, {"task": {"data_dir": folder}}))
 
 
-def _height(layer: Layer, files: Sequence[Layer]) -> int:
+def _rank(layer: Layer, files: Sequence[Layer]) -> int:
     """Return the index of a layer among ``files``; options and overrides are above all files."""
     return next((height for height, file in enumerate(files) if file is layer), len(files))
 
@@ -396,10 +396,10 @@ def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section:
 
 
 def _chosen_name(chosen: dict[Any, Any], section: str) -> str:
-    return _said_name(chosen, section) or _default_name(section)
+    return _explicit_name(chosen, section) or _default_name(section)
 
 
-def _said_name(chosen: dict[Any, Any], section: str) -> str | None:
+def _explicit_name(chosen: dict[Any, Any], section: str) -> str | None:
     values = chosen.get(section)
     name = values.get("name") if isinstance(values, dict) else None
     return name if isinstance(name, str) else None
@@ -407,7 +407,7 @@ def _said_name(chosen: dict[Any, Any], section: str) -> str | None:
 
 def _chosen_task(chosen: dict[Any, Any]) -> str:
     """Return the named task, or the model preset's."""
-    return _said_name(chosen, "task") or preset_task(_chosen_name(chosen, "model")) or _default_name("task")
+    return _explicit_name(chosen, "task") or preset_task(_chosen_name(chosen, "model")) or _default_name("task")
 
 
 def _default_name(section: str) -> str:

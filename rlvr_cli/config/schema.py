@@ -14,13 +14,13 @@ from rlvr_cli.config.model import ModelConfig
 from rlvr_cli.config.optimizer import LearningRate, OptimizerConfig
 from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.config.update import UpdateConfig
-from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Section, Text, define_all
+from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Section, Text, import_modules
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
-def _under_home(value: str) -> str:
+def _expand_home(value: str) -> str:
     """Expand ``~/runs``, as no shell does in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
 
@@ -36,23 +36,27 @@ RunName = Annotated[
 class TrainConfig(Section):
     """Length of the training, and reactions to numbers that are not finite and to a collapse."""
 
-    rollouts: Count = Field(100, description="The training budget: number of rollout batches.")
+    rollouts: Count = Field(100, description="Training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop", description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step."
+        "stop",
+        description="Action on a NaN or infinite reward, loss or gradient: stop the training, or skip the optimizer "
+        "step.",
     )
     max_skips: CountOrZero = Field(
-        3, description="Skipped optimizer steps and rollouts with skipped rewards (on_nonfinite: skip) before stopping."
+        3,
+        description="Maximum number of skipped optimizer steps and of rollouts with skipped rewards (on_nonfinite: "
+        "skip); one more stops the training.",
     )
     on_collapse: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When accuracy, length or entropy show a collapse: say so, stop, or do "
-        "not look. A training that samples nothing (sft) shows none.",
+        description="Action when accuracy, length or entropy indicates a collapse: warn, stop, or off = no "
+        "detection. sft samples nothing and detects none.",
     )
     on_no_signal: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When nothing can be learned. warn and stop refuse to start where the model cannot read its "
-        "prompts, and after three rollouts in which no completion has an advantage (all rewards of a problem are "
-        "equal) say so or stop; off = do not look.",
+        description="Action without a learning signal: warn and stop refuse to start if the model cannot read its "
+        "prompts, and warn or stop after three rollouts in which every advantage is 0 (all rewards of each problem "
+        "are equal); off = no detection.",
     )
 
 
@@ -60,23 +64,23 @@ class CheckpointConfig(Section):
     """When checkpoints are written and which are kept."""
 
     every: Count = Field(10, description="Optimizer steps between checkpoints.")
-    keep: Count = Field(3, description="Newest checkpoints kept.")
+    keep: Count = Field(3, description="Number of newest checkpoints to keep.")
 
 
 class RunConfig(Section):
     """The run itself: where it is stored and what makes it repeatable."""
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(
-        0, description="Seed of the training problems, their order and the sampling."
+        0, description="Seed of the training problems, their order, and sampling."
     )
     name: RunName | None = Field(
-        None, description="Folder of the run inside run.dir; null = <method>-<task>-<model>-s<seed>, made unique."
+        None, description="Folder name of the run in run.dir; null = <method>-<task>-<model>-s<seed>, made unique."
     )
-    dir: Annotated[Text, AfterValidator(_under_home)] = Field("runs", description="Folder that holds all runs.")
+    dir: Annotated[Text, AfterValidator(_expand_home)] = Field("runs", description="Parent folder of all runs.")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None,
-        description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
-        "the same number.",
+        description="CPU threads per process; null = all cores, divided among the processes. Results are "
+        "bit-identical only for the same number.",
     )
 
 
@@ -86,7 +90,7 @@ class TrackConfig(Section):
     main_key: ClassVar[str] = "to"
 
     to: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], OneOrMore] = Field(
-        (), description="The trackers; each is an extra to install. None: nothing is sent."
+        (), description="Trackers, each of which is an extra to install; empty = none."
     )
     project: Text | None = Field(
         None,
@@ -94,22 +98,22 @@ class TrackConfig(Section):
         "else rlvr.",
     )
     group: Text | None = Field(
-        None, description="Group of runs that belong together; null = the sweep's name, for a trial of a sweep."
+        None, description="Group of related runs; null = the sweep's name for a trial, else none."
     )
-    name: Text | None = Field(None, description="Name of the run at the tracker; null = the run's own.")
-    tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags to find the run by.")
+    name: Text | None = Field(None, description="Name of the run at the tracker; null = the name of the run.")
+    tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags of the run at the tracker.")
     completions_every: CountOrZero = Field(
         10,
-        description="Rollouts between tables of completions with their rewards and verdicts; 0 = none: no prompt and "
-        "no completion is sent.",
+        description="Rollouts between tables of completions with rewards and verdicts; 0 = none: no prompt or "
+        "completion is sent.",
     )
     completions: Annotated[int, Field(ge=1, le=1000)] = Field(
-        16, description="Completions in such a table, spread over the problems of the rollout."
+        16, description="Completions per table, evenly spread over the rollout's problems."
     )
 
 
 # Defining a task registers it in the section `task`.
-define_all("rlvr_cli.tasks")
+import_modules("rlvr_cli.tasks")
 
 
 class Config(Section):

@@ -13,24 +13,24 @@ class UpdateConfig(Section):
     """Division of a rollout batch into optimizer steps."""
 
     mini_batches: Count = Field(
-        1, description="Equal parts of a rollout batch, each with an optimizer step: the steps of one pass over it."
+        1, description="Number of equal mini-batches of a rollout batch: optimizer steps per pass over it."
     )
-    epochs: Count = Field(1, description="Passes over a rollout batch.")
+    epochs: Count = Field(1, description="Passes over each rollout batch.")
     micro_batch: Count | None = Field(
         None,
-        description="Completions in one forward pass if all are as long as can be; shorter ones share it with "
-        "more. null = a process's share of the step's batch, or its largest divisor up to 16.",
+        description="Completions per forward pass if all have the maximum length; more of shorter ones. null = a "
+        "process's share of the mini-batch, or its largest divisor up to 16.",
     )
     micro_tokens: Count | None = Field(
         None,
-        description="Tokens in one forward pass, prompts included (a longer row has a pass to itself; not for sft); "
-        "null = the tokens of micro_batch of the longest completions with their prompts.",
+        description="Tokens per forward pass, prompts included; a longer row has a pass to itself. null = the tokens "
+        "of micro_batch completions of maximum length with their prompts. Not for sft.",
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="The gradient is scaled down to this norm when it is longer."
+        1.0, description="Maximum gradient norm; larger gradients are scaled down to it."
     )
     dropout: bool = Field(
         False,
-        description="Whether the model's own dropout is on in updates: the policy that is updated is then not quite "
-        "the one that sampled. That of adapters is model.adapter.dropout.",
+        description="Apply the model's own dropout in updates, so that the updated policy differs from the one that "
+        "sampled. For adapters see model.adapter.dropout.",
     )

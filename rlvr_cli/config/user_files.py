@@ -19,10 +19,10 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer
 from rlvr_cli.core.section import Also
-from rlvr_cli.core.user_code import COPIES, ENDING, UserFile, find_user_file, near_path, without_folder
+from rlvr_cli.core.user_code import COPIES, SUFFIX, UserFile, find_user_file, resolve_path, strip_folder
 from rlvr_cli.methods.method import Method, any_method
 from rlvr_cli.methods.names import MethodTables
-from rlvr_cli.methods.user import UserMethod, load_method, method_type, recorded_method, tables_of
+from rlvr_cli.methods.user import UserMethod, build_method_type, build_recorded_method, load_method, tables_of
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks import reasoning_gym as rg
 from rlvr_cli.tasks.rewards import REWARD, find_reward_file
@@ -43,15 +43,15 @@ def user_files(config: Config) -> list[UserFile]:
     return list(dict.fromkeys(files))
 
 
-def identifying(key: str, value: Any) -> Any:
+def strip_folders(key: str, value: Any) -> Any:
     """Return the value of a key without the folders of files, for comparisons."""
     if key not in _REFERENCES:
         return value
-    return [without_folder(reference) for reference in value] if isinstance(value, list) else without_folder(value)
+    return [strip_folder(reference) for reference in value] if isinstance(value, list) else strip_folder(value)
 
 
 @cache
-def _imported(load: Callable[[UserFile], T], file: UserFile) -> T:
+def _import_after_trial(load: Callable[[UserFile], T], file: UserFile) -> T:
     """Import a file after a trial in a separate process, which it may end, hang or fill. Raises UserError."""
     try_files(f"{load.__module__}:{load.__name__}", [file])
     return load(file)
@@ -94,15 +94,15 @@ class Imports:
         if isinstance(name, str) and name.startswith(rg.PREFIX):
             return {**values, **rg.parse_keys(name)}
         if "reward" in values and self.allowed:
-            values = {**values, "reward": _with_digest(values["reward"], folder)}
-        written = name if isinstance(name, str) and name.endswith(ENDING) else reference
+            values = {**values, "reward": _add_digests(values["reward"], folder)}
+        written = name if isinstance(name, str) and name.endswith(SUFFIX) else reference
         if not isinstance(written, str):
             return values
         if not self.allowed:
             self.tasks = {"": recorded_task(str(name))}
             return values
         file = find_user_file(written, folder)
-        task: type[Task] = _imported(load_task, file)
+        task: type[Task] = _import_after_trial(load_task, file)
         name = task.model_fields["name"].default
         self.tasks[name] = task
         return {**values, "name": name, "file": file.reference}
@@ -112,12 +112,12 @@ class Imports:
         references = (
             [reference for reference in written if isinstance(reference, str)] if isinstance(written, list) else []
         )
-        named = isinstance(name, str) and names_a_file(name)
+        named = isinstance(name, str) and names_user_file(name)
         if not self.allowed:
             if named:
                 self.recorded = _OPAQUE
             elif references:
-                self.recorded = recorded_method(values, references)
+                self.recorded = build_recorded_method(values, references)
             elif isinstance(name, str) and name != self.recorded_name:
                 self.recorded = None
             self.recorded_name = name if isinstance(name, str) else self.recorded_name
@@ -133,7 +133,7 @@ class Imports:
         return {**values, "name": "+".join(names)}
 
     def _add_method(self, file: UserFile) -> str:
-        method: UserMethod = _imported(load_method, file)
+        method: UserMethod = _import_after_trial(load_method, file)
         # The latest comes last: its classes win where two have a kind of the same name.
         self.methods.pop(method.preset.name, None)
         self.methods[method.preset.name] = method
@@ -149,7 +149,7 @@ class Imports:
         """Return the configuration's schema with the files' classes."""
         if not self.tasks and not self.methods and self.recorded is None:
             return KEYS
-        return _schema(tuple(self.tasks.values()), self.recorded or method_type(tuple(self.methods.values())))
+        return _schema(tuple(self.tasks.values()), self.recorded or build_method_type(tuple(self.methods.values())))
 
 
 @lru_cache(maxsize=256)
@@ -179,10 +179,10 @@ _ANY: dict[str, Any] = {key: (Any, None) for key in Method.model_fields if key !
 _OPAQUE: type[Method] = create_model("Method", __base__=_AsWritten, **_ANY)
 
 
-def _with_digest(written: Any, folder: Path | None) -> Any:
+def _add_digests(written: Any, folder: Path | None) -> Any:
     """Return reward functions with the digests of their files; invalid ones are reported later."""
     if isinstance(written, list):
-        return [_with_digest(reward, folder) for reward in written]
+        return [_add_digests(reward, folder) for reward in written]
     match = REWARD.fullmatch(written) if isinstance(written, str) else None
     if match is None:
         return written
@@ -190,9 +190,9 @@ def _with_digest(written: Any, folder: Path | None) -> Any:
     return f"{file.path}:{match['name']}@{file.digest}"
 
 
-def names_a_file(method: str) -> bool:
+def names_user_file(method: str) -> bool:
     """Return whether a method, with modifiers joined by +, names a user file."""
-    return any(name.strip().endswith(ENDING) for name in method.split("+"))
+    return any(name.strip().endswith(SUFFIX) for name in method.split("+"))
 
 
 def split_method(method: str, folder: Path | None = None) -> Iterator[str | Path]:
@@ -201,23 +201,23 @@ def split_method(method: str, folder: Path | None = None) -> Iterator[str | Path
     while names:
         # A folder's name may contain +.
         ways = ("+".join(names[:end]).strip() for end in range(1, len(names) + 1))
-        files = (way for way in ways if way.endswith(ENDING) and near_path(way, folder).is_file())
+        files = (way for way in ways if way.endswith(SUFFIX) and resolve_path(way, folder).is_file())
         written = next(files, names[0].strip())
         names = names[written.count("+") + 1 :]
-        yield near_path(written, folder).absolute() if written.endswith(ENDING) else written
+        yield resolve_path(written, folder).absolute() if written.endswith(SUFFIX) else written
 
 
-def absolute_method(method: str, folder: Path) -> str:
+def make_method_absolute(method: str, folder: Path) -> str:
     """Return a method with absolute paths of its files; in a sweep's folder, those of its copies."""
 
     def absolute(path: Path) -> str:
         copies = sorted((folder / "base" / COPIES).glob(f"*/{path.name}"))
         return str(copies[0].absolute() if copies else path)
 
-    return str(with_files({"method": method}, folder, absolute)["method"])
+    return str(replace_paths({"method": method}, folder, absolute)["method"])
 
 
-def copied_files(values: dict[str, Any], folder: Path | None) -> tuple[dict[str, Any], list[UserFile]]:
+def refer_to_copies(values: dict[str, Any], folder: Path | None) -> tuple[dict[str, Any], list[UserFile]]:
     """Return a configuration's values with copies in place of files, and the files."""
     files: list[UserFile] = []
 
@@ -225,10 +225,10 @@ def copied_files(values: dict[str, Any], folder: Path | None) -> tuple[dict[str,
         files.append(find_user_file(str(path)))
         return f"{COPIES}/{files[-1].digest}/{path.name}"
 
-    return with_files(values, folder, copy), files
+    return replace_paths(values, folder, copy), files
 
 
-def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[Path], str]) -> dict[str, Any]:
+def replace_paths(values: dict[str, Any], folder: Path | None, written: Callable[[Path], str]) -> dict[str, Any]:
     """Return a configuration's values with the paths of files rewritten, without importing them.
 
     Args:
@@ -237,13 +237,13 @@ def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[P
 
     def reward(value: Any) -> Any:
         match = REWARD.fullmatch(value) if isinstance(value, str) else None
-        return value if match is None else f"{written(near_path(match['file'], folder).absolute())}:{match['name']}"
+        return value if match is None else f"{written(resolve_path(match['file'], folder).absolute())}:{match['name']}"
 
     values = dict(values)
     for section in ("task", "method"):
         value = values.get(section)
         name = value.get("name") if isinstance(value, dict) else value
-        if isinstance(name, str) and names_a_file(name):
+        if isinstance(name, str) and names_user_file(name):
             joined = "+".join(name if isinstance(name, str) else written(name) for name in split_method(name, folder))
             values[section] = {**value, "name": joined} if isinstance(value, dict) else joined
     task = values.get("task")

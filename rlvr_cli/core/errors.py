@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.text import redact_secrets
 
 GAP = "  "
 # The beginning of the last message of a truncated list.
@@ -24,7 +24,7 @@ class UserError(Exception):
 
     def __init__(self, problems: str | Sequence[str]) -> None:
         messages = (problems,) if isinstance(problems, str) else tuple(problems)
-        self.problems: tuple[str, ...] = tuple(map(without_secrets, messages))
+        self.problems: tuple[str, ...] = tuple(map(redact_secrets, messages))
         if not self.problems:
             raise ValueError("a UserError needs at least one problem")
         super().__init__("\n".join(self.problems))
@@ -40,7 +40,7 @@ class ConfigError(UserError):
     """Every problem of a configuration; `by_origin`: (origins of the values, message)."""
 
     def __init__(self, by_origin: Sequence[tuple[str, str]]) -> None:
-        super().__init__(layout(by_origin))
+        super().__init__(format_problems(by_origin))
         self.by_origin = tuple(by_origin)
 
 
@@ -49,7 +49,7 @@ class RunError(Exception):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(
-            *(without_secrets(argument) if isinstance(argument, str) else argument for argument in arguments)
+            *(redact_secrets(argument) if isinstance(argument, str) else argument for argument in arguments)
         )
 
 
@@ -58,7 +58,7 @@ class JointError(RunError):
 
 
 @contextmanager
-def collecting(problems: list[str]) -> Iterator[None]:
+def collect_problems(problems: list[str]) -> Iterator[None]:
     """Collect the messages of a UserError or RunError in ``problems`` instead of raising it."""
     try:
         yield
@@ -68,7 +68,7 @@ def collecting(problems: list[str]) -> Iterator[None]:
         problems.extend(str(error).splitlines())
 
 
-def layout(problems: Sequence[tuple[str, str]]) -> list[str]:
+def format_problems(problems: Sequence[tuple[str, str]]) -> list[str]:
     """Format one line per problem, aligning the messages after origins of similar length."""
     widths = [len(origin) for origin, _ in problems if len(origin) <= 40]
     width = max(widths, default=0)

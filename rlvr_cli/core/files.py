@@ -77,7 +77,7 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
         OSError: a disk error, or ``target`` exists without ``overwrite``.
     """
     clean_up(target)
-    new, old = leftover(target, "new"), leftover(target, "old")
+    new, old = temporary_path(target, "new"), temporary_path(target, "old")
     new.mkdir()
     try:
         yield new
@@ -94,7 +94,7 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     fsync(target.parent)
 
 
-def leftover(target: Path, which: Literal["new", "old", "replaced"]) -> Path:
+def temporary_path(target: Path, which: Literal["new", "old", "replaced"]) -> Path:
     """Return this process's temporary name of a new or old ``target``."""
     return target.with_name(f".{target.name}.{which}-{os.getpid()}@{socket.gethostname()}")
 
@@ -229,7 +229,7 @@ _PAUSES = (0.001, 0.004, 0.015, 0.05)
 
 
 @contextmanager
-def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
+def lock_folder(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
     """Lock ``folder``, or its ``file`` only, inside the context.
 
     Raises UserError, ending in ``advice``, if another process holds the lock or it is a link; OSError for disk errors.
@@ -238,7 +238,7 @@ def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[
     lock = LOCK if file is None else f".{file}{LOCK}"
     with open_for_append(folder / lock) as stream:
         try:
-            _take(stream)
+            _lock(stream)
         except OSError as error:
             if error.errno not in _HELD_BY_ANOTHER:
                 raise
@@ -252,7 +252,7 @@ def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[
         yield
 
 
-def _take(stream: TextIO) -> None:
+def _lock(stream: TextIO) -> None:
     """Lock ``stream`` exclusively. Raises OSError if another process holds it."""
     for pause in _PAUSES:
         try:
@@ -284,7 +284,7 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def await_release(folder: Path, seconds: float) -> bool:
+def wait_for_release(folder: Path, seconds: float) -> bool:
     """Wait up to ``seconds`` for the lock of ``folder``; return whether it is free."""
     end = time.monotonic() + seconds
     while is_held(folder):
@@ -294,7 +294,7 @@ def await_release(folder: Path, seconds: float) -> bool:
     return True
 
 
-def number(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
     """Return a finite number as a float, and None for any other value."""
     if type(value) is float:
         return value if math.isfinite(value) else None
@@ -331,7 +331,7 @@ def output_problems(
     if source is not None and path.exists() and source.exists() and path.samefile(source):
         return [*problems, f"--output {path}: is the file that is read. Choose another."]
     for file in (path, *companions):
-        problem = _cannot_be_written(file)
+        problem = _write_problem(file)
         if problem is None and file.exists() and not overwrite:
             problem = f"{file.name} exists. Choose another file, or give --overwrite."
         if problem is not None:
@@ -339,7 +339,7 @@ def output_problems(
     return problems
 
 
-def output_file(path: Path) -> Path:
+def resolve_output(path: Path) -> Path:
     """Return the file to write for ``--output``, resolving a link; create its folder.
 
     Raises UserError if ``path`` is not a file, or its folder cannot be created or written to.
@@ -354,7 +354,7 @@ def output_file(path: Path) -> Path:
     return target
 
 
-def _cannot_be_written(path: Path) -> str | None:
+def _write_problem(path: Path) -> str | None:
     target = Path(os.path.realpath(path))
     try:
         kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
@@ -372,7 +372,7 @@ def _cannot_be_written(path: Path) -> str | None:
     return None
 
 
-def input_file(path: Path) -> None:
+def check_input(path: Path) -> None:
     """Raise UserError if ``--input`` is not a regular file, since it is read more than once."""
     if str(path) == "-":
         raise UserError("--input -: standard input cannot be used, because the input is read twice. Give a file.")

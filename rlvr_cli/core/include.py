@@ -29,12 +29,12 @@ class SourceFile:
     values: dict[Any, Any]
 
     @property
-    def alone(self) -> str:
+    def bare_text(self) -> str:
         """Return the file's text, or its values as YAML if it includes files."""
         return dump(self.values) if INCLUDE in self.document.data else self.text
 
 
-def source_files(file: Path, sections: Collection[str], problems: list[tuple[str, str]]) -> list[SourceFile]:
+def load_source_files(file: Path, sections: Collection[str], problems: list[tuple[str, str]]) -> list[SourceFile]:
     """Load ``file`` and, recursively, the files of its key `include`, the lowest layer first.
 
     Paths are relative to the including file; names of recipes are allowed. A file that is included twice is loaded
@@ -84,7 +84,9 @@ class _Reading:
             document = parse(text)
         except YamlProblem as problem:
             reason = problem.message if is_yaml(real) else "not valid YAML"
-            self.problems.append((problem.at(file), reason) if problem.line else (origin, f"{prefix}{problem.message}"))
+            self.problems.append(
+                (problem.location(file), reason) if problem.line else (origin, f"{prefix}{problem.message}")
+            )
             return
         if document.data is None:
             self.problems.append((origin, f"{prefix}is empty; a configuration sets at least one key"))
@@ -98,7 +100,7 @@ class _Reading:
                 f"{CODE}: a configuration holds no code, and none was run. Write the code to a file and name it: "
                 "`method: my.py`, `task: my.py`, or `task: {name: own, reward: my.py:function}`"
             )
-            self.problems.append((document.at(file, (CODE,)), reason))
+            self.problems.append((document.location(file, (CODE,)), reason))
         elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE, FORMAT_KEY}:
             # Not shown, for the same reason.
             reason = "is not a configuration: it is not named *.yaml, and its keys are no sections"
@@ -106,7 +108,7 @@ class _Reading:
         elif fault := other_format(document.data):
             self.problems.append((document.at(file, (FORMAT_KEY,)), fault))
         else:
-            for path, line in _included(file, document, self.problems):
+            for path, line in _included_files(file, document, self.problems):
                 yield from self.sources(path, f"{file}:{line}", (*above, file))
             values = {key: value for key, value in document.data.items() if key not in (INCLUDE, FORMAT_KEY)}
             yield SourceFile(file, text, document, values)
@@ -117,13 +119,13 @@ def is_yaml(name: str) -> bool:
     return name.endswith((".yaml", ".yml"))
 
 
-def _short(path: Path) -> Path:
+def _normalize_path(path: Path) -> Path:
     """Return ``path`` without `..`, unless a link makes that another location."""
     short = Path(os.path.normpath(path))
     return short if os.path.realpath(short) == os.path.realpath(path) else path
 
 
-def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
+def _included_files(file: Path, document: YamlDocument, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
     """Yield the files that ``file`` includes, each with its line."""
     if INCLUDE not in document.data:
         return
@@ -136,7 +138,7 @@ def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]
     for number, name in enumerate(names):
         at = document.lines.get((INCLUDE, number), line)
         try:
-            yield _short(config_file(name, file.parent)), at
+            yield _normalize_path(config_file(name, file.parent)), at
         except UserError as error:
             problems.append((f"{file}:{at}", f"{INCLUDE}: {error}"))
 

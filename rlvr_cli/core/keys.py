@@ -161,7 +161,7 @@ class Schema:
         """Return the keys of the section ``text``, else with that name or component, else that mention it."""
         under = [key for key in self.keys if key.name.startswith(f"{text}.")]
         named = under or [key for key in self.keys if f".{text}." in f".{key.name}."]
-        own = self.other_names.get(plain_name(text))
+        own = self.other_names.get(normalize_name(text))
         word = text.lower()
         return named or [key for key in self.keys if key.name == own or word in key.name or word in key.meaning.lower()]
 
@@ -175,10 +175,10 @@ class Schema:
             own: the section's chosen variant, whose keys are preferred.
         """
         path = tuple(path)
-        other = self.other_names.get(plain_name(path[-1]))
+        other = self.other_names.get(normalize_name(path[-1]))
         if len(path) == 1 and other:
             return other
-        if in_section := self.other_names.get(plain_name(".".join(path[-2:]))):
+        if in_section := self.other_names.get(normalize_name(".".join(path[-2:]))):
             return in_section
         # Sections that a plain value can set.
         plain = [
@@ -256,7 +256,7 @@ def schema_of(root: Variant, name: str = "") -> Schema:
     return Schema(root, name)
 
 
-def plain_name(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Normalise a name for the tables of other names: `--Learning-Rate` is `learning_rate`."""
     return name.lstrip("-").lower().replace("-", "_")
 
@@ -302,15 +302,15 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     return ", ".join([word, " and ".join(bounds)]) if bounds else word
 
 
-def takes_text(annotation: Any) -> bool:
+def allows_text(annotation: Any) -> bool:
     """Return whether a type allows text."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return takes_text(arguments[0])
+        return allows_text(arguments[0])
     if origin is Literal:
         return any(isinstance(value, str) for value in arguments)
     if origin in (Union, types.UnionType):
-        return any(map(takes_text, arguments))
+        return any(map(allows_text, arguments))
     return annotation is str
 
 
@@ -325,10 +325,10 @@ def _bounds(metadata: Iterable[Any]) -> Iterable[str]:
             yield from _bounds(item.metadata)
         for name, word in words:
             if hasattr(item, name):
-                yield f"{word} {_plain(getattr(item, name))}"
+                yield f"{word} {_format_bound(getattr(item, name))}"
 
 
-def _plain(number: float) -> str:
+def _format_bound(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else str(number)
 
 

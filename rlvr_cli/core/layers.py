@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rlvr_cli.core.keys import Schema
-from rlvr_cli.core.messages import drop_odd_keys, faults, set_paths, value_at
+from rlvr_cli.core.messages import convert_errors, drop_odd_keys, iter_set_paths, value_at
 from rlvr_cli.core.section import Contradiction, Section
-from rlvr_cli.core.text import nearest, without_secrets
+from rlvr_cli.core.text import nearest, redact_secrets
 from rlvr_cli.core.yaml import KeyPath, YamlProblem, dump, parse
 
 SHOWN = 80
@@ -75,7 +75,7 @@ class Merged:
         layer = self.layers.get(path)
         return layer is not None and not layer.preset
 
-    def places(self, paths: Iterable[KeyPath]) -> str:
+    def format_origins(self, paths: Iterable[KeyPath]) -> str:
         """Return the distinct origins of `paths` as text: `a.yaml:3,7, override eval.samples=4`.
 
         Presets are named only if there is no other origin. The origin of a section preset's values is that of the
@@ -103,13 +103,13 @@ class Merged:
         A plain value for a section chooses its variant (`advantage: rloo`), or sets its main key (`reweight: 0.3`).
         Another choice drops the lower layers' values of the previous choice.
         """
-        self._lay((), self.data, layer.data, layer)
+        self._merge((), self.data, layer.data, layer)
 
-    def _lay(self, path: KeyPath, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
+    def _merge(self, path: KeyPath, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
         chooser = self.schema.chooser(path)
         chosen = self.schema.canonical((*path, chooser), values[chooser]) if chooser and chooser in values else None
         if chooser and chooser in values and chosen != below.get(chooser, chosen):
-            self._choose_again(path, below)
+            self._reset_choice(path, below)
         for key, value in values.items():
             key_path = (*path, key)
             self.layers[key_path] = layer
@@ -123,27 +123,27 @@ class Merged:
             if value is None:
                 below.setdefault(key, {})
             elif not isinstance(value, dict):
-                self._forget(key_path)
+                self._drop_origins(key_path)
                 below[key] = value
             else:
                 if not isinstance(below.get(key), dict):
-                    self._forget(key_path)
+                    self._drop_origins(key_path)
                     below[key] = {}
-                self._lay(key_path, below[key], value, layer)
+                self._merge(key_path, below[key], value, layer)
 
-    def _choose_again(self, path: KeyPath, below: dict[Any, Any]) -> None:
+    def _reset_choice(self, path: KeyPath, below: dict[Any, Any]) -> None:
         """Drop the values of the previous choice; in a top-level section restore its presets."""
         dropped = self.schema.variants(path)[0].reset_with_choice
         for key in dropped or ():
             below.pop(key, None)
             self.layers.pop((*path, key), None)
         if dropped is None:
-            self._forget(path)
+            self._drop_origins(path)
             below.clear()
             for preset in self.presets if len(path) == 1 else ():
-                self._lay(path, below, preset.data.get(path[0], {}), preset)
+                self._merge(path, below, preset.data.get(path[0], {}), preset)
 
-    def _forget(self, path: KeyPath) -> None:
+    def _drop_origins(self, path: KeyPath) -> None:
         for key_path in [
             key_path for key_path in self.layers if len(key_path) > len(path) and key_path[: len(path)] == path
         ]:
@@ -167,15 +167,15 @@ class OptionOverride(str):
         return override
 
 
-def typed(text: str) -> str:
+def as_typed(text: str) -> str:
     """Return an override as typed, shortened, without secrets of an address."""
-    line = without_secrets(" ".join((text.typed if isinstance(text, OptionOverride) else text).split()))
+    line = redact_secrets(" ".join((text.typed if isinstance(text, OptionOverride) else text).split()))
     return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
 
 
-def label(text: str) -> str:
+def override_label(text: str) -> str:
     """Return the label of an override as an origin."""
-    return typed(text) if isinstance(text, OptionOverride) else f"override {typed(text)}"
+    return as_typed(text) if isinstance(text, OptionOverride) else f"override {as_typed(text)}"
 
 
 def parse_override(schema: Schema, text: str) -> Layer:
@@ -206,17 +206,17 @@ def parse_override(schema: Schema, text: str) -> Layer:
         value = {schema.chooser(path): None}
     for name_part in reversed(path):
         value = {name_part: value}
-    return Layer(label(text), dict(value))
+    return Layer(override_label(text), dict(value))
 
 
-def override_text(key: str, value: Any) -> str:
+def format_override(key: str, value: Any) -> str:
     """Return `key=value` with the value as one-line YAML, which parses to the same value."""
     if isinstance(value, float) and abs(value) < float("inf"):
         return f"{key}={value!r}"
     return f"{key}={dump([value], flow=True)[1:-1]}"
 
 
-def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:
+def order_overrides(schema: Schema, layers: list[Layer]) -> list[Layer]:
     """Return the overrides of one command line in the order of merging.
 
     As written, but choices of a name or a kind first, since they drop earlier parameters.
@@ -251,27 +251,27 @@ def validate(
     problems: list[tuple[str, str]] = []
     bad: set[KeyPath] = set()
     for fault in drop_odd_keys(schema, data):
-        problems.append((merged.places([fault.value_path]), str(fault)))
+        problems.append((merged.format_origins([fault.value_path]), str(fault)))
     while True:
         _add_default_kinds(schema, data)
         try:
             section = root.model_validate(data)
             break
         except ValidationError as error:
-            for fault in faults(schema, data, error):
-                problems.append((merged.places([fault.value_path]), str(fault)))
+            for fault in convert_errors(schema, data, error):
+                problems.append((merged.format_origins([fault.value_path]), str(fault)))
                 bad.add(fault.path)
                 _drop(schema, data, fault.path)
     for contradiction in rules(section, merged.set_by_user):
         paths = [tuple(key.split(".")) for key in contradiction.keys]
         if not any(_is_invalid(schema, path, bad) for path in paths):
-            problems.append((merged.places(paths), contradiction.message))
+            problems.append((merged.format_origins(paths), contradiction.message))
     return section, problems
 
 
 def _add_default_kinds(schema: Schema, data: dict[Any, Any]) -> None:
     """Write the default kind into sections without one, for pydantic's discriminator."""
-    for path in list(set_paths(schema, data)):
+    for path in list(iter_set_paths(schema, data)):
         values = value_at(data, path)
         if schema.is_choice(path) and isinstance(values, dict):
             chooser = schema.chooser(path)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, plain_name, schema_of
+from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, normalize_name, schema_of
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import KeyPath, yaml_text
@@ -36,7 +36,7 @@ class Fault:
     message: str
 
     def __str__(self) -> str:
-        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+        return f"{dotted_name(self.path)}: {self.message}" if self.path else self.message
 
 
 def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, list[Fault]]:
@@ -47,35 +47,35 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
     try:
         section = model.model_validate(data)
     except ValidationError as error:
-        problems += faults(schema, data, error)
+        problems += convert_errors(schema, data, error)
     return (None, problems) if problems else (section, [])
 
 
-def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
+def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
     """Return pydantic's errors as faults, one for each key."""
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
-        path, value_path = _where(schema, detail, data)
-        by_path.setdefault(path, Fault(path, value_path, _message(schema, detail, path, value_path, data)))
+        path, value_path = _locate(schema, detail, data)
+        by_path.setdefault(path, Fault(path, value_path, _fault_message(schema, detail, path, value_path, data)))
     return list(by_path.values())
 
 
 def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
     """Remove keys that are not text from ``data``, and return their faults."""
-    odd = [path for path in set_paths(schema, data) if not isinstance(path[-1], str)]
-    unknown = [Fault(path, path, _unknown_key(schema, path, data)) for path in odd]
+    odd = [path for path in iter_set_paths(schema, data) if not isinstance(path[-1], str)]
+    unknown = [Fault(path, path, _unknown_key_message(schema, path, data)) for path in odd]
     for path in odd:
         del value_at(data, path[:-1])[path[-1]]
     return unknown
 
 
-def set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+def iter_set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield every section and key that is set."""
     for key, value in values.items() if isinstance(values, dict) else ():
         below = (*path, key)
         yield below
         if isinstance(value, dict) and schema.variants(below):
-            yield from set_paths(schema, value, below)
+            yield from iter_set_paths(schema, value, below)
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
@@ -88,12 +88,12 @@ def value_at(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def dotted(path: KeyPath) -> str:
+def dotted_name(path: KeyPath) -> str:
     """Return a path as a name: `optimizer.lr`."""
     return ".".join(key if isinstance(key, str) and _PLAIN.fullmatch(key) else yaml_text(key) for key in path)
 
 
-def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, KeyPath]:
+def _locate(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, KeyPath]:
     """Return the paths of the key and the invalid value: pydantic's location without its type names."""
     path: KeyPath = ()
     rest = list(detail["loc"])
@@ -108,17 +108,17 @@ def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, Ke
         path = (*path, schema.chooser(path))
         return path, path
     # A word may abbreviate a mapping, and one mapping a list.
-    while path and detail["type"] != "missing" and not _holds(data, path):
+    while path and detail["type"] != "missing" and not _has_value(data, path):
         path = path[:-1]
     value_path = path
     for key in rest:
-        if not _holds(data, (*value_path, key)):
+        if not _has_value(data, (*value_path, key)):
             break
         value_path = (*value_path, key)
     return path, value_path
 
 
-def _holds(data: Any, path: KeyPath) -> bool:
+def _has_value(data: Any, path: KeyPath) -> bool:
     """Return whether ``data`` has a value, possibly null, at ``path``."""
     parent = value_at(data, path[:-1])
     if isinstance(parent, list):
@@ -126,22 +126,22 @@ def _holds(data: Any, path: KeyPath) -> bool:
     return isinstance(parent, dict) and path[-1] in parent
 
 
-def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_path: KeyPath, data: Any) -> str:
+def _fault_message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_path: KeyPath, data: Any) -> str:
     kind, declared = detail["type"], schema.field(path)
     if kind == "extra_forbidden":
-        return _unknown_key(schema, path, data)
-    if kind == "missing" and not _holds(data, path):
-        return f"is missing; it must be {_wanted(schema, path)}"
+        return _unknown_key_message(schema, path, data)
+    if kind == "missing" and not _has_value(data, path):
+        return f"is missing; it must be {_describe_allowed(schema, path)}"
     if kind == "value_error":
         return detail["msg"].removeprefix("Value error, ")
     value = value_at(data, path)
     if schema.variants(path):
-        return f"must be {_wanted(schema, path)}; got {yaml_text(value)}"
+        return f"must be {_describe_allowed(schema, path)}; got {yaml_text(value)}"
     section, key = path[:-1], path[-1]
     listed = schema.choices(section)
     if key == schema.chooser(section) and len(listed) == len(schema.variants(section)):
         hint = did_you_mean(value, listed) if isinstance(value, str) else ""
-        more = schema.variants(section)[0].about_unknown(value)
+        more = schema.variants(section)[0].unknown_choice_hint(value)
         chosen = section[-1] if key == "name" else f"{section[-1]} {key}"
         return f"unknown {chosen} {yaml_text(value)}.{more or hint} Allowed: {', '.join(listed)}"
     own = schema.chosen(section, value_at(data, section))
@@ -153,7 +153,7 @@ def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_path: Ke
     return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
 
 
-def _wanted(schema: Schema, path: KeyPath) -> str:
+def _describe_allowed(schema: Schema, path: KeyPath) -> str:
     """Return the allowed values at ``path`` in words."""
     declared, variants = schema.field(path), schema.variants(path)
     if declared is not None and (declared.title or not variants):
@@ -163,15 +163,15 @@ def _wanted(schema: Schema, path: KeyPath) -> str:
     return f"a mapping with the keys {_key_names(variants)}"
 
 
-def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
+def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     section, key = path[:-1], path[-1]
     values = value_at(data, section)
     own = schema.chosen(section, values)
     others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
     if others:
         return _other_kind_message(schema, path, values, others)
-    written = _deepest(path, value_at(data, path))
-    name, value = plain_name(str(written[-1])), value_at(data, written)
+    written = _follow_single_keys(path, value_at(data, path))
+    name, value = normalize_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
     # Keys below an unknown name belong to a section; another program's name is more specific than the section's.
     misleads = not guess or (written != path and guess not in schema.section_names)
@@ -182,7 +182,7 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     if equivalent == "":
         return f"unknown key. Nothing here does what {name}={value} does elsewhere"
     guess = equivalent or guess
-    if guess == dotted(path) and "." in key:
+    if guess == dotted_name(path) and "." in key:
         steps = reversed(key.split("."))
         inner = yaml_text(value_at(data, path))
         nested = functools.reduce(lambda text, step: f"{{{step}: {text}}}", steps, inner)
@@ -195,7 +195,7 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     if not section and all(schema.variants((name,)) for name in top):
         more = "; in a file also `include`" if schema.include else ""
         return f"unknown section.{hint} Sections: {', '.join(top)}{more}"
-    of = f" of {dotted(section) or schema.name}" if section or schema.name else ""
+    of = f" of {dotted_name(section) or schema.name}" if section or schema.name else ""
     return f"unknown key.{hint} Keys{of}: {_key_names((own,) if own else schema.variants(section))}"
 
 
@@ -210,12 +210,12 @@ def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list
     if not tags:
         return f"{subject} {tag} has no {key}; other {section[-1]}s have."
     listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
-    chosen_key = dotted((*section, chooser) if is_kind else section)
+    chosen_key = dotted_name((*section, chooser) if is_kind else section)
     hint = f" Did you mean {chosen_key}={tags[0]}?" if len(tags) == 1 else ""
     return f"{subject} {tag} has no {key}; {listed}.{hint}"
 
 
-def _deepest(path: KeyPath, value: Any) -> KeyPath:
+def _follow_single_keys(path: KeyPath, value: Any) -> KeyPath:
     """Extend `path` through mappings of one key, as from the dotted name `update.kl.beta=0`."""
     while isinstance(value, dict) and len(value) == 1:
         ((key, value),) = value.items()

@@ -68,7 +68,7 @@ class Section(BaseModel):
         return choice
 
     @classmethod
-    def about_unknown(cls, choice: Any) -> str:
+    def unknown_choice_hint(cls, choice: Any) -> str:
         """Return a hint on an invalid choice, with a leading blank; "" = suggest the nearest."""
         return ""
 
@@ -108,7 +108,7 @@ class Choice(Section):
         super().__pydantic_init_subclass__(**options)
         if cls.is_family():
             cls.kinds = {}
-        elif cls.chooser in vars(cls).get("__annotations__", {}) and not of_user_file(cls):
+        elif cls.chooser in vars(cls).get("__annotations__", {}) and not is_user_class(cls):
             name = cls.model_fields[cls.chooser].default
             other = cls.kinds.get(name)
             if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -125,7 +125,7 @@ class Choice(Section):
         return core_schema.tagged_union_schema(kinds, discriminator=cls.chooser)
 
 
-def of_user_file(kind: type) -> bool:
+def is_user_class(kind: type) -> bool:
     """Return whether a class is of a user file, whose classes belong to one configuration."""
     return kind.__module__.startswith(PREFIX)
 
@@ -142,7 +142,7 @@ class Also:
         return core_schema.tagged_union_schema(kinds, discriminator=source.chooser)
 
 
-def define_all(package: str, but: Collection[str] = ()) -> list[ModuleType]:
+def import_modules(package: str, but: Collection[str] = ()) -> list[ModuleType]:
     """Import every module of ``package`` except ``but``, in the order of their names."""
     names = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
     return [import_module(f"{package}.{name}") for name in names if name not in but]

@@ -59,26 +59,26 @@ class ResultDocument:
     shared: Mapping[str, Any] = field(default_factory=dict)
 
 
-def markdown(document: ResultDocument) -> str:
+def render_markdown(document: ResultDocument) -> str:
     """Return tables, and the lines around them as lists."""
     blocks = ["\n".join(f"- {line}" for line in document.before if line)]
-    blocks += [f"{table.title}\n\n{markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
+    blocks += [f"{table.title}\n\n{_markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     blocks.append("\n".join(f"- {line}" for line in document.after if line))
     blocks += [f"```\n{text.rstrip()}\n```" for text in document.files]
     return "\n\n".join(block for block in blocks if block)
 
 
-def latex(document: ResultDocument) -> str:
+def render_latex(document: ResultDocument) -> str:
     """Return tables (package booktabs), with the lines around them as comments."""
     lines = [f"% {line}" for line in document.before if line]
     for table in document.tables:
-        lines += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
+        lines += [*([f"% {table.title}"] if table.title else []), _latex_table(table)]
         lines += [f"% {line}" for line in table.note.splitlines()]
     after = [*document.after, *(line for text in document.files for line in text.splitlines())]
     return "\n".join([*lines, *(f"% {line}" for line in after if line)])
 
 
-def csv_text(document: ResultDocument) -> str:
+def render_csv(document: ResultDocument) -> str:
     """Return the rows as CSV, with the union of their columns; missing values are empty."""
     rows = [flat_cells(row) for row in document.rows]
     stream = io.StringIO()
@@ -103,17 +103,17 @@ def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return cells
 
 
-def markdown_table(table: Table) -> str:
+def _markdown_table(table: Table) -> str:
     """Return a table in Markdown."""
     lines: list[Sequence[Cell]] = [table.header, ["---"] * len(table.header), *table.rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def latex_table(table: Table) -> str:
+def _latex_table(table: Table) -> str:
     """Return a `tabular` with the rules of booktabs."""
 
     def line(cells: Sequence[Cell]) -> str:
-        return f"{' & '.join(latex_text(str(cell)) for cell in cells)} \\\\"
+        return f"{' & '.join(escape_latex(str(cell)) for cell in cells)} \\\\"
 
     return "\n".join(
         [
@@ -128,6 +128,6 @@ def latex_table(table: Table) -> str:
     )
 
 
-def latex_text(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Escape text for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from rlvr_cli.core.text import for_terminal
+from rlvr_cli.core.text import escape_for_terminal
 
 # Default width without a terminal.
 NO_TERMINAL = 120
@@ -50,7 +50,7 @@ class Marked:
 Cell = str | Marked
 
 
-def state_text(state: str, more: str = "") -> Cell:
+def format_state(state: str, more: str = "") -> Cell:
     """Return the cell of a run's or trial's state, followed by ``more``."""
     return Marked(f"{state}{more}", STATES[state]) if state in STATES else f"{state}{more}"
 
@@ -65,22 +65,22 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def coloured(stream: TextIO | None) -> bool:
+def use_colour(stream: TextIO | None) -> bool:
     """Return whether to colour this stream: not with NO_COLOR, always with FORCE_COLOR, else on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(stream) and os.environ.get("TERM") != "dumb")
 
 
-def painted(text: str, style: str) -> str:
-    """Colour ``text`` by its style, for a :func:`coloured` stream."""
+def colourize(text: str, style: str) -> str:
+    """Colour ``text`` by its style, for a :func:`use_colour` stream."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
 
-def tell(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line on standard error."""
-    safe = for_terminal(text)
-    print(wrapped(safe, width()) if is_terminal(sys.stderr) else safe, file=sys.stderr, flush=True)
+    safe = escape_for_terminal(text)
+    print(wrap_text(safe, width()) if is_terminal(sys.stderr) else safe, file=sys.stderr, flush=True)
 
 
 def width() -> int:
@@ -108,12 +108,12 @@ def cell_width(text: str) -> int:
     )
 
 
-def wrapped(text: str, columns: int) -> str:
+def wrap_text(text: str, columns: int) -> str:
     """Wrap ``text`` between words, keeping the indentation. Longer words are not broken."""
-    return "\n".join(piece for line in text.split("\n") for piece in _broken(line, columns))
+    return "\n".join(piece for line in text.split("\n") for piece in _wrap_line(line, columns))
 
 
-def _broken(line: str, columns: int) -> Iterator[str]:
+def _wrap_line(line: str, columns: int) -> Iterator[str]:
     if cell_width(line) <= columns:
         yield line
         return
@@ -145,7 +145,7 @@ def table_lines(
         header: the columns' names; all empty = no line for them.
         columns: width limit; None = each row is one line.
     """
-    lines = [[for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
+    lines = [[escape_for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
     natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
     if columns is None or sum(natural) + GAP * (len(natural) - 1) <= columns:
         blocks = [(list(range(len(natural))), natural)]
@@ -159,7 +159,9 @@ def table_lines(
             if number or any(header):
                 row = rows[number - 1] if number and colours else ()
                 styles = {column: cell.style for column, cell in enumerate(row) if isinstance(cell, Marked)}
-                output += _row([line[column] for column in chosen], widths, [styles.get(column) for column in chosen])
+                output += _format_row(
+                    [line[column] for column in chosen], widths, [styles.get(column) for column in chosen]
+                )
     return output
 
 
@@ -174,17 +176,20 @@ def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterato
     chosen: list[int] = [0]
     for column in range(1, len(natural)):
         if len(chosen) > 1 and sum(least[index] + GAP for index in [*chosen, column]) - GAP > columns:
-            yield chosen, _shared([least[index] for index in chosen], [natural[index] for index in chosen], columns)
+            yield (
+                chosen,
+                _share_width([least[index] for index in chosen], [natural[index] for index in chosen], columns),
+            )
             chosen = [0]
         chosen.append(column)
-    yield chosen, _shared([least[index] for index in chosen], [natural[index] for index in chosen], columns)
+    yield chosen, _share_width([least[index] for index in chosen], [natural[index] for index in chosen], columns)
 
 
 def _indent(cell: str) -> int:
     return len(cell) - len(cell.lstrip())
 
 
-def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:
+def _share_width(least: list[int], natural: list[int], columns: int) -> list[int]:
     """Return widths between ``least`` and ``natural``, extending the columns with the most wrapped lines."""
     widths, room = list(least), columns - sum(least) - GAP * (len(least) - 1)
     while room > 0 and (growing := [index for index in range(len(widths)) if widths[index] < natural[index]]):
@@ -193,15 +198,15 @@ def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:
     return widths
 
 
-def _row(cells: list[str], widths: list[int], styles: list[str | None]) -> list[str]:
-    wrapped_cells = [wrapped(cell, room).split("\n") for cell, room in zip(cells, widths, strict=True)]
+def _format_row(cells: list[str], widths: list[int], styles: list[str | None]) -> list[str]:
+    wrapped_cells = [wrap_text(cell, room).split("\n") for cell, room in zip(cells, widths, strict=True)]
     lines = []
     for number in range(max(map(len, wrapped_cells))):
         line = ""
         gap = 0
         for style, pieces, room in zip(styles, wrapped_cells, widths, strict=True):
             text = pieces[number] if number < len(pieces) else ""
-            line += " " * gap + (painted(text, style) if style and text else text)
+            line += " " * gap + (colourize(text, style) if style and text else text)
             gap = room - cell_width(text) + GAP
         lines.append(line.rstrip())
     return lines

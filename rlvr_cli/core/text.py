@@ -54,22 +54,22 @@ def template_environment(folder: Path, **options: Any) -> Environment:
     )
 
 
-def visible(text: str) -> str:
+def escape_control(text: str) -> str:
     """Escape each non-printable character, as `\\x1b`, except tab and newline."""
     return _INVISIBLE.sub(_escape, text)
 
 
-def for_terminal(text: str) -> str:
-    """Escape ``text`` for a terminal: :func:`visible`, and characters of zero width."""
+def escape_for_terminal(text: str) -> str:
+    """Escape ``text`` for a terminal: :func:`escape_control`, and characters of zero width."""
     return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
-def for_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """Escape JSON for a terminal, with JSON's escapes: the same values."""
     return _UNSAFE.sub(_json_escape, text)
 
 
-def without_secrets(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Remove possible secrets of addresses from ``text``: name and password, query and fragment."""
     if "@" in text:
         text = _BARE_USER.sub(lambda match: match["name"] or "***@", _USER.sub(r"\1***@", text))
@@ -92,18 +92,18 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     return f" Did you mean `{guess}`?" if guess else ""
 
 
-def some(names: Sequence[str], most: int) -> str:
+def ellipsize(names: Sequence[str], most: int) -> str:
     """Return the first ``most`` names and the number of others: `a, b and 3 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def one_line(text: str) -> str:
-    """Return ``text`` on one line, escaped by :func:`visible`."""
-    return visible(" ".join(text.split()))
+def to_one_line(text: str) -> str:
+    """Return ``text`` on one line, escaped by :func:`escape_control`."""
+    return escape_control(" ".join(text.split()))
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Return ``text``, shortened to ``most`` characters by "…" in the middle."""
     if len(text) <= most:
         return text
@@ -111,42 +111,42 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def told_apart(names: Sequence[str], most: int) -> dict[str, str]:
+def unique_labels(names: Sequence[str], most: int) -> dict[str, str]:
     """Return a unique label of at most ``most`` characters for each name.
 
-    Names that :func:`shortened` makes equal keep their differing part, or get a number.
+    Names that :func:`shorten` makes equal keep their differing part, or get a number.
     """
-    labels = {name: shortened(name, most) for name in names}
+    labels = {name: shorten(name, most) for name in names}
     apart, head = dict(labels), most // 3
     for name in names:
         like = [other for other in names if other != name and labels[other] == labels[name]]
         if like:
-            differ = max(_alike(name, other) for other in like)
+            differ = max(_common_prefix_length(name, other) for other in like)
             start = max(head, differ - most // 4)
             apart[name] = f"{name[:head]}…{name[start : start + most - head - 1]}"
     if len(set(apart.values())) == len(apart):
         return apart
-    return {name: f"{number}: {shortened(name, most - 5)}" for number, name in enumerate(labels, start=1)}
+    return {name: f"{number}: {shorten(name, most - 5)}" for number, name in enumerate(labels, start=1)}
 
 
-def listed(words: list[str]) -> str:
+def join_and(words: list[str]) -> str:
     """Return `a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def capital(text: str) -> str:
+def capitalize(text: str) -> str:
     """Capitalize the first letter of ``text``."""
     return text[:1].upper() + text[1:]
 
 
-def clock(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format seconds: `8.1 s`, `3.3 min`, `2.1 h`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _alike(first: str, other: str) -> int:
+def _common_prefix_length(first: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
@@ -164,7 +164,7 @@ def _json_escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[start : start + 2].hex()}" for start in range(0, len(units), 2))
 
 
-def duration_in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds: `3 h 20 min`, `5 d 4 h`, `42 s`."""
     if seconds < 60:
         return f"{seconds:.0f} s"

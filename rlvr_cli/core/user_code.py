@@ -33,12 +33,12 @@ from rlvr_cli.core.files import local_path, write_bytes
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean
 
-ENDING = ".py"
+SUFFIX = ".py"
 REFERENCE = re.compile(r"(?P<path>.+\.py)(?:@(?P<digest>[0-9a-f]{12}))?")
 # The folder of copies in a run, and next to the configurations of a sweep.
 COPIES = "code"
 # Timeout of an import, in seconds.
-LOADING = 60.0
+IMPORT_TIMEOUT = 60.0
 # Prefix of the names of user files' modules, and their attribute with the executed text.
 PREFIX, TEXT = "rlvr_user_", "__text__"
 
@@ -76,13 +76,13 @@ class UserFile:
         return {"path": str(self.path), "text": self.text, "imports": dict(self.imports)}
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> UserFile:
+    def from_json(cls, value: Mapping[str, Any]) -> UserFile:
         """Return the file of :meth:`as_json`."""
         return cls(Path(value["path"]), value["text"], value["imports"])
 
-    def at(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """Return the location of a class or a constant of the file, as `my.py:12`."""
-        return f"{shown(self.path)}:{self._lines.get(name, 1)}"
+        return f"{display_path(self.path)}:{self._lines.get(name, 1)}"
 
     @cached_property
     def _lines(self) -> dict[str, int]:
@@ -108,7 +108,7 @@ def read_user_file(path: Path) -> UserFile:
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
     if not path.exists():
-        near = [str(other) for other in path.parent.glob(f"*{ENDING}")]
+        near = [str(other) for other in path.parent.glob(f"*{SUFFIX}")]
         raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}")
     text = _read(path)
     return UserFile(path, text, _imports_of(path, text))
@@ -137,10 +137,10 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
         for top in {name.partition(".")[0] for name in names}:
             if _is_library(top, folder):
                 continue
-            package, module = folder / top, folder / f"{top}{ENDING}"
+            package, module = folder / top, folder / f"{top}{SUFFIX}"
             # As in `import`: a folder without __init__.py is a package unless a module has its name.
             is_package = package.is_dir() and ((package / "__init__.py").is_file() or not module.is_file())
-            for file in sorted(package.rglob(f"*{ENDING}")) if is_package else [module]:
+            for file in sorted(package.rglob(f"*{SUFFIX}")) if is_package else [module]:
                 key = file.relative_to(folder).as_posix()
                 if file.is_file() and file != path and key not in texts:
                     texts[key] = _read(file)
@@ -168,7 +168,7 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     match = REFERENCE.fullmatch(written)
     if match is None:
         raise UserError(f"{written}: is no file of Python. Name one, as my.py.")
-    path, digest = near_path(match["path"], folder), match["digest"]
+    path, digest = resolve_path(match["path"], folder), match["digest"]
     if folder is not None and digest is not None and (copy := folder / COPIES / digest / path.name).is_file():
         path = copy
     file = read_user_file(path)
@@ -180,14 +180,14 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     return file
 
 
-def near_path(written: str, folder: Path | None) -> Path:
+def resolve_path(written: str, folder: Path | None) -> Path:
     """Resolve a path relative to the folder, or else to the current one."""
     path = local_path(written)
     near = path if folder is None else folder / path
     return near if near.exists() or not path.exists() else path
 
 
-def without_folder(reference: str) -> str:
+def strip_folder(reference: str) -> str:
     """Return a reference without its folder, which identifies a file in any location."""
     return reference.rpartition("/")[2]
 
@@ -212,30 +212,30 @@ class _Neighbours:
     def __init__(self, file: UserFile) -> None:
         self.folder = str(file.path.parent)
         self.texts = file.imports
-        self.names = {name.partition("/")[0].removesuffix(ENDING) for name in file.imports}
+        self.names = {name.partition("/")[0].removesuffix(SUFFIX) for name in file.imports}
         # This file's modules, while `sys.modules` has another file's of the same names.
         self.modules: dict[str, ModuleType] = {}
 
-    def has(self, name: str) -> bool:
+    def provides(self, name: str) -> bool:
         return name.partition(".")[0] in self.names
 
-    def come_first(self) -> None:
+    def activate(self) -> None:
         """Put the folder's modules into `sys.modules`, as two folders may have modules of one name."""
         first = next((finder for finder in sys.meta_path if isinstance(finder, _Neighbours)), None)
         if first is self:
             return
         if first is not None:
-            first.modules = {name: module for name, module in [*sys.modules.items()] if first.has(name)}
-        for name in filter(self.has, [*sys.modules]):
+            first.modules = {name: module for name, module in [*sys.modules.items()] if first.provides(name)}
+        for name in filter(self.provides, [*sys.modules]):
             del sys.modules[name]
         sys.modules.update(self.modules)
         sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if not self.has(name):
+        if not self.provides(name):
             return None
         base = name.replace(".", "/")
-        for key in (f"{base}{ENDING}", f"{base}/__init__{ENDING}"):
+        for key in (f"{base}{SUFFIX}", f"{base}/__init__{SUFFIX}"):
             if key in self.texts:
                 origin = f"{self.folder}/{key}"
                 return spec_from_file_location(name, origin, loader=_Text(name, origin, self.texts[key]))
@@ -263,12 +263,12 @@ def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
             sys.path.append(folder)
             _FOLDERS.add(folder)
         importlib.invalidate_caches()
-        with guarded(file, "the file", seconds or LOADING, UserError):
-            _LOADED[key] = _executed(file)
+        with guard(file, "the file", seconds or IMPORT_TIMEOUT, UserError):
+            _LOADED[key] = _execute(file)
     return _LOADED[key]
 
 
-def _executed(file: UserFile) -> ModuleType:
+def _execute(file: UserFile) -> ModuleType:
     module = ModuleType(file.module)
     vars(module).update({"__file__": str(file.path), TEXT: file.text})
     # Dataclasses, pickle and pydantic look up classes by their module.
@@ -292,7 +292,7 @@ def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
     if name not in values:
         names = [key for key in values if getattr(values[key], "__module__", None) == file.module and key[0] != "_"]
         has = f"has {', '.join(names)}" if names else "defines nothing"
-        raise UserError(f"{shown(file.path)}: has no {name}.{did_you_mean(name, names)} It {has}.")
+        raise UserError(f"{display_path(file.path)}: has no {name}.{did_you_mean(name, names)} It {has}.")
     return values[name]
 
 
@@ -301,7 +301,7 @@ class _TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def guarded(
+def guard(
     file: UserFile,
     called: str,
     seconds: float | None = None,
@@ -317,7 +317,7 @@ def guarded(
         called: name of the call. seconds: timeout, in the main thread only. about: end of the message.
     """
     folder = Path.cwd()
-    _neighbours(file).come_first()
+    _neighbours(file).activate()
     try:
         with contextlib.redirect_stdout(sys.stderr), _deadline(seconds):
             yield
@@ -329,15 +329,15 @@ def guarded(
         raise kind(f"{error_line(error, file)}: {called} took more than {seconds:g} s{about}.") from None
     except SyntaxError as error:
         if error.filename != str(file.path):
-            raise kind(f"{error_line(error, file)}: {error_text(error)}{about}") from error
-        raise kind(f"{shown(file.path)}:{error.lineno}: syntax error: {error.msg}{about}") from None
+            raise kind(f"{error_line(error, file)}: {format_error(error)}{about}") from error
+        raise kind(f"{display_path(file.path)}:{error.lineno}: syntax error: {error.msg}{about}") from None
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         # With the default handler of SIGINT this may be Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise
         if type(error).__name__ == "OutOfMemoryError":
             raise
-        raise kind(f"{error_line(error, file)}: {called} raised {error_text(error)}{about}") from error
+        raise kind(f"{error_line(error, file)}: {called} raised {format_error(error)}{about}") from error
     finally:
         with contextlib.suppress(OSError):
             os.chdir(folder)
@@ -370,33 +370,33 @@ def error_line(error: BaseException, file: UserFile) -> str:
     """Return the innermost location of an exception in the file or its local imports, as `my.py:12`."""
     paths = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in paths]
-    return f"{shown(frames[-1].filename)}:{frames[-1].lineno}" if frames else shown(file.path)
+    return f"{display_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else display_path(file.path)
 
 
-def error_text(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Format an exception's type and text on one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def value_text(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Format a value with its type on one line, for an error."""
     return f"{' '.join(repr(value).split())[:60]} ({type(value).__name__})"
 
 
-def escaped_error(error: BaseException) -> str | None:
+def user_error_message(error: BaseException) -> str | None:
     """Return the message for an exception from a user file, or a library that it called; else None."""
     ours = str(Path(__file__).parents[1])
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     for frame, line in reversed(frames):
         if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
-            return f"{shown(frame.f_code.co_filename)}:{line}: {error_text(error)}"
+            return f"{display_path(frame.f_code.co_filename)}:{line}: {format_error(error)}"
         if frame.f_code.co_filename.startswith(ours):
             return None
     return None
 
 
-def awaited(value: Any) -> Any:
+def run_async(value: Any) -> Any:
     """Return a value, or the result of an awaitable."""
     return _event_loop().run_until_complete(value) if inspect.isawaitable(value) else value
 
@@ -409,14 +409,14 @@ def _event_loop() -> Any:
     return asyncio.new_event_loop()
 
 
-def shown(path: Path | str) -> str:
+def display_path(path: Path | str) -> str:
     """Return a path relative to the current folder if it is inside."""
     with contextlib.suppress(ValueError, OSError):
         return str(Path(path).relative_to(Path.cwd()))
     return str(path)
 
 
-def classes_of(file: UserFile) -> list[type]:
+def load_classes(file: UserFile) -> list[type]:
     """Import the file and return the classes that it defines. Raises as :func:`load_module`."""
     module = load_module(file)
     values = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
@@ -427,10 +427,10 @@ def function_line(function: Any, file: UserFile) -> str:
     """Return the location of a function or property, as `my.py:12`; line 1 if it is of another file."""
     code = getattr(inspect.unwrap(getattr(function, "fget", function)), "__code__", None)
     line = code.co_firstlineno if code is not None and code.co_filename == str(file.path) else 1
-    return f"{shown(file.path)}:{line}"
+    return f"{display_path(file.path)}:{line}"
 
 
-def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[str, str]]]:
+def save_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[str, str]]]:
     """Write the files into ``folder``/code, each in a folder of its digest; return their entry in the manifest."""
     entries = []
     for file in files:
@@ -442,7 +442,7 @@ def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[
     return {"user_files": entries} if entries else {}
 
 
-def changed_files(manifest: Mapping[str, Any]) -> list[str]:
+def edited_file_warnings(manifest: Mapping[str, Any]) -> list[str]:
     """Return warnings about the run's files that were edited since; deleted files are not reported."""
     sentences = []
     for entry in manifest.get("user_files") or ():
@@ -450,7 +450,7 @@ def changed_files(manifest: Mapping[str, Any]) -> list[str]:
         with contextlib.suppress(UserError):
             if path.is_file() and read_user_file(path).sha256 != entry["sha256"]:
                 sentences.append(
-                    f"{shown(path)} was changed since, or what it imports from its folder; the run uses its own copy. "
-                    "To use the new one, name it on the command line of a new run or evaluation."
+                    f"{display_path(path)} was changed since, or what it imports from its folder; the run uses its "
+                    "own copy. To use the new one, name it on the command line of a new run or evaluation."
                 )
     return sentences

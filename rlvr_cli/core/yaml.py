@@ -60,7 +60,7 @@ class YamlDocument:
         numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
         return next((line for line in numbers if line is not None), None)
 
-    def at(self, file: object, path: KeyPath) -> str:
+    def location(self, file: object, path: KeyPath) -> str:
         """Return the location of ``path``, as `file.yaml:3`."""
         line = self.line(path) if path else None
         return str(file) if line is None else f"{file}:{line}"
@@ -74,7 +74,7 @@ class YamlProblem(Exception):
         self.line = line
         self.message = message
 
-    def at(self, source: object) -> str:
+    def location(self, source: object) -> str:
         """Return the location, as `file.yaml:3`."""
         return f"{source}:{self.line}" if self.line else str(source)
 

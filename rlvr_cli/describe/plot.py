@@ -107,7 +107,7 @@ def _check_spread(value: float | None) -> float:
 def plot_weights(request: PlotRequest) -> Curves:
     """Write the chart and return its curves."""
     # The normaliser is not drawn, so any length is valid.
-    methods = [config.bound(1) for config in request.configs]
+    methods = [config.with_max_length(1) for config in request.configs]
     drawn = weight_curves(methods, request.old_probs, spread=request.spread)
     write_chart(weight_chart(drawn), request.out)
     return drawn

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.user_files import names_a_file
+from rlvr_cli.config.user_files import names_user_file
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.yaml import yaml_text
@@ -119,7 +119,7 @@ class MethodSheet:
 
 def known_name(text: str) -> str:
     """Return the canonical spelling of a method's name, unchanged with files. Raises UserError if unknown."""
-    if names_a_file(text):
+    if names_user_file(text):
         return text
     try:
         return str(parse_method_name(text))

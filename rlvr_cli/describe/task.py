@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rlvr_cli.config.load import preset_of_task, preset_task
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
+from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_text
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.models.source import PRESETS
@@ -182,5 +182,7 @@ def write_problems(config: Task, target: Path, *, count: int, split: str, seed: 
         raise UserError(problems)
     task: Task = config.for_model("logic_rl")
     drawn = task.problems(cast(Split, split), count, seed)
-    write_text(output_file(target), "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in drawn))
+    write_text(
+        resolve_output(target), "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in drawn)
+    )
     return len(drawn)

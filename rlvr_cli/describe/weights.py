@@ -112,7 +112,7 @@ def effective_weight(
     )
     total = torch.zeros_like(ratios, dtype=torch.float64)
     for pass_name in method.passes.names:
-        shaped = method.shaped(tokens, pass_name)
+        shaped = method.shape_tokens(tokens, pass_name)
         values = method.policy_loss.weight(shaped, statistics) * shaped.advantages / sign
         total += torch.where(shaped.advantages == 0, 0.0, values)[:, 0]
     low, high = method.policy_loss.bounds(tokens, statistics)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
+from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_text
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, collect, runs_root
 from rlvr_cli.evaluation.loading import load_subject, names_of
@@ -133,7 +133,7 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     samples is in use or holds other samples; RunError where no problem is kept (then nothing is written), or as
     evaluations do.
     """
-    output, subject = output_file(options.output), job.models[0]
+    output, subject = resolve_output(options.output), job.models[0]
     bounds = parse_keep(options.keep_correct, options.attempts)
     for note in job.notes:
         view.say(note)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import SweepRow, load_config, moved_from, preset_of_task
+from rlvr_cli.config.load import SweepRow, load_config, moved_run_warning, preset_of_task
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.layers import typed
-from rlvr_cli.core.user_code import changed_files
+from rlvr_cli.core.layers import as_typed
+from rlvr_cli.core.user_code import edited_file_warnings
 from rlvr_cli.core.yaml import parse
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
@@ -222,10 +222,10 @@ def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark |
     notes += key_note(config)
     if settings.samples == 0 and (idle := idle_without_samples(overrides)):
         notes.append(f"{choice.benchmark}: {idle}" if choice is not None else idle)
-    if run is not None and (moved := moved_from(RunDir(run.config_path.parent))):
+    if run is not None and (moved := moved_run_warning(RunDir(run.config_path.parent))):
         notes.append(moved)
     if target.run is not None:
-        notes += changed_files(target.run.read_manifest())
+        notes += edited_file_warnings(target.run.read_manifest())
     job = EvalJob(config, settings, target, against, request.out, notes=tuple(notes))
     job = replace(job, length_asked=asked_by(overrides, "eval.max_new_tokens", "rollout.max_new_tokens"))
     if choice is None or asked_by(overrides, "task.data"):
@@ -315,7 +315,7 @@ def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) 
     wanted = str(parse(given[-1].partition("=")[2]).data) if given else None
     others = [choice for choice in choices if wanted not in (None, choice.task)]
     return [
-        f"{typed(given[-1])}: the benchmark {choice.benchmark} is of the task {choice.task}; leave one of the two out."
+        f"{as_typed(given[-1])}: the benchmark {choice.benchmark} is of the task {choice.task}; leave one of them out."
         for choice in others
     ]
 
@@ -335,7 +335,7 @@ def _settings(request: EvalRequest, config: Config, *, of_run: bool) -> EvalSett
         # The samples of this call are meant, whatever k the run or the benchmark has.
         section = section.model_copy(update={"pass_at": tuple(k for k in section.pass_at if k <= section.samples)})
     if section.samples_needed == 0 and not section.greedy:
-        given = typed(only(overrides, "eval.samples=")[-1])
+        given = as_typed(only(overrides, "eval.samples=")[-1])
         problems.append(
             f"{given} leaves only the greedy completion, and eval.greedy=false removes it: add eval.greedy=true."
         )

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from rlvr_cli.core.text import for_terminal
+from rlvr_cli.core.text import escape_for_terminal
 from rlvr_cli.launch.stopping import say, showing
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
     )
     bar = Bar(*columns, console=console, transient=True, expand=True)
     with showing(bar):
-        task = bar.add_task(for_terminal(label), total=None, rate="")
+        task = bar.add_task(escape_for_terminal(label), total=None, rate="")
         started = time.monotonic()
 
         def show(progress: Progress) -> None:

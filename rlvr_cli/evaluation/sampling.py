@@ -100,7 +100,7 @@ class BatchSampler(Sampler):
             store.expect(problems, settings, hashes, texts)
             return frozenset(store.samples)
 
-        stored = self.world.from_main(stored_keys)
+        stored = self.world.run_on_main(stored_keys)
         by_id = {problem.id: problem for problem in problems}
         size = settings.kept_at_once * self.world.processes
         for temperature, keys in passes(problems, settings):

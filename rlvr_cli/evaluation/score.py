@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.files import input_file, output_file, output_problems, write_text
+from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.files import check_input, output_problems, resolve_output, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.files import BadRow, find_text_error, parse_json, raise_row_errors, read_lines
 from rlvr_cli.tasks.problem import WRONG
@@ -59,7 +59,7 @@ def score_file(
             named, before anything is judged), or ``target`` exists or cannot be written.
         RunError: a process that judges was killed.
     """
-    input_file(source)
+    check_input(source)
     if problems := output_problems(target, source=source, overwrite=overwrite):
         raise UserError(problems)
     if workers is not None and not task.pooled:
@@ -68,7 +68,7 @@ def score_file(
         )
     task = task if workers is None else task.with_workers(workers)
     pairs = _read_pairs(task, source)
-    target = output_file(target)
+    target = resolve_output(target)
     verdicts: list[Verdict] = []
     progress(0, len(pairs))
     for chunk in _chunks(pairs):
@@ -90,7 +90,7 @@ def _read_pairs(task: Task, source: Path) -> list[Pair]:
         except BadRow as error:
             problems.append(f"{location}: {error}")
             continue
-        with collecting(problems):
+        with collect_problems(problems):
             pairs.append((task.problem_from(fields, location), response))
     raise_row_errors(problems)
     if not pairs:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_cli.config.evaluation import EvalConfig, HeldOutConfig, ValidationConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.layers import OptionOverride, typed
+from rlvr_cli.core.layers import OptionOverride, as_typed
 from rlvr_cli.tasks.base import HELD_OUT_SEED
 from rlvr_cli.tasks.problem import DataSplit
 
@@ -131,7 +131,7 @@ def idle_override(text: str, config: Config) -> str | None:
         why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
     elif key == "rollout.engine" and engine_of(config, config.eval) != config.rollout.engine:
         why = "an evaluation reads eval.engine (--engine)"
-    return f"{typed(text)}: has no effect in an evaluation; {why}." if why is not None else None
+    return f"{as_typed(text)}: has no effect in an evaluation; {why}." if why is not None else None
 
 
 def idle_without_samples(overrides: Sequence[str]) -> str:

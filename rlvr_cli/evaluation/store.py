@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json, write_text
+from rlvr_cli.core.files import append_jsonl, lock_folder, truncate_jsonl, write_json, write_text
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.methods.preset import flat
@@ -98,7 +98,7 @@ class SampleStore:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(sole_writer(self.folder, "Wait for it, or choose another folder with --output."))
+                stack.enter_context(lock_folder(self.folder, "Wait for it, or choose another folder with --output."))
             except OSError as error:
                 raise UserError(
                     f"{self.folder}: cannot be written ({error.strerror}). Choose another folder with --output."

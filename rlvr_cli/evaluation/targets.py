@@ -10,7 +10,7 @@ from pathlib import Path
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.text import count, did_you_mean, some
+from rlvr_cli.core.text import count, did_you_mean, ellipsize
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_whole, survey
 from rlvr_cli.runs.folder import RunDir, newest_run, open_run
@@ -92,7 +92,11 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     except UserError as error:
         known = list(run_folders(runs_root)) if runs_root.is_dir() else []
         near = difflib.get_close_matches(name, known, len(known), 0) if known else []
-        hint = f"Runs in {runs_root}: {some(near, SHOWN)}." if known else f"There is no run in {runs_root.absolute()}."
+        hint = (
+            f"Runs in {runs_root}: {ellipsize(near, SHOWN)}."
+            if known
+            else f"There is no run in {runs_root.absolute()}."
+        )
         guess = did_you_mean(name, known)
         *others, last = error.problems
         raise UserError([*others, f"{last} {name!r} is not a run either.{guess} {hint}"]) from error
@@ -108,7 +112,7 @@ def _names_a_sweep(name: str, folder: Path) -> str:
     what = "is a sweep, not a run" if folder.name == Path(name).name else f"no run of this name in the sweep {folder}"
     guess = did_you_mean(f"{folder}/{Path(name).name}", trials) if folder.name != Path(name).name else ""
     every = f"`{command_to_evaluate(content)}` evaluates all"
-    return f"{name}: {what}.{guess} Name one of its {count(len(trials), 'trial')}: {some(trials, SHOWN)}; {every}."
+    return f"{name}: {what}.{guess} Name one of its {count(len(trials), 'trial')}: {ellipsize(trials, SHOWN)}; {every}."
 
 
 def find_run_of(name: str, runs_root: Path) -> RunDir | None:

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.launch import SlurmConfig, seconds_of
+from rlvr_cli.config.launch import SlurmConfig, parse_time_limit
 from rlvr_cli.config.load import LoadedConfig, dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.files import clean_up, is_held, leftover, write_text
+from rlvr_cli.core.files import clean_up, is_held, temporary_path, write_text
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
-from rlvr_cli.core.text import without_secrets
-from rlvr_cli.core.user_code import keep_copies
+from rlvr_cli.core.text import redact_secrets
+from rlvr_cli.core.user_code import save_copies
 from rlvr_cli.launch.checks import check_resumable, default_name
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_job import LAST_SECONDS, Job
@@ -36,7 +36,7 @@ _EARLY_SECONDS = 60
 def check_slurm(loaded: LoadedConfig) -> None:
     """Raise ConfigError, with the origins of the values, for resources that are invalid or do not fit the training."""
     problems = [
-        (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
+        (loaded.merged.format_origins([tuple(key.split(".")) for key in problem.keys]), problem.message)
         for problem in slurm_problems(loaded.config)
     ]
     if problems:
@@ -61,7 +61,7 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
             f"machine (launch.processes={processes} / slurm.nodes={slurm.nodes}): a process uses one GPU. Set "
             f"slurm.gpus_per_node={share}, or launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
-    limit = None if slurm.time is None else seconds_of(slurm.time)
+    limit = None if slurm.time is None else parse_time_limit(slurm.time)
     if limit is not None and limit <= slurm.signal_before + _EARLY_SECONDS:
         yield Contradiction(
             ("slurm.time", "slurm.signal_before"),
@@ -209,7 +209,7 @@ def _set_aside(run: RunDir) -> Iterator[None]:
         yield
         return
     _check_unclaimed(run)
-    aside = leftover(run.path, "replaced")
+    aside = temporary_path(run.path, "replaced")
     with run.lock():
         run.path.rename(aside)
     try:
@@ -252,7 +252,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **keep_copies(user_files(config), run.path),
-        command=without_secrets(shlex.join(command)),
+        **save_copies(user_files(config), run.path),
+        command=redact_secrets(shlex.join(command)),
         **{STARTED_IN: str(Path.cwd())},
     )

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import await_release, write_text
+from rlvr_cli.core.files import wait_for_release, write_text
 from rlvr_cli.launch.command import free_port
 from rlvr_cli.launch.slurm_state import job_states
 
@@ -69,7 +69,7 @@ class Job:
         for number in (signal.SIGTERM, signal.SIGUSR2):
             signal.signal(number, stop)
         if self.run is not None and environment.global_rank == 0 and "SLURM_RESTART_COUNT" in os.environ:
-            await_release(self.run, LOCK_SECONDS)
+            wait_for_release(self.run, LOCK_SECONDS)
         code: int | None = SAVED
         if not signals:
             child = subprocess.Popen(self.command, env=_variables(environment), preexec_fn=_ignore_sigusr2)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.core.terminal import Cell, painted, style_of, wrapped
-from rlvr_cli.core.text import for_terminal
+from rlvr_cli.core.terminal import Cell, colourize, style_of, wrap_text
+from rlvr_cli.core.text import escape_for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,9 +130,9 @@ def _discard_output(console: Console) -> None:
 def _print(console: Console, text: Cell) -> None:
     from rich.text import Text
 
-    safe, style = for_terminal(str(text)), style_of(text)
-    text_fitted = wrapped(safe, console.width) if console.is_terminal else safe
-    line = Text.from_ansi(painted(text_fitted, style)) if style else text_fitted
+    safe, style = escape_for_terminal(str(text)), style_of(text)
+    text_fitted = wrap_text(safe, console.width) if console.is_terminal else safe
+    line = Text.from_ansi(colourize(text_fitted, style)) if style else text_fitted
     console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 

@@ -27,7 +27,7 @@ from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import open_for_append, write_json
-from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.text import redact_secrets
 from rlvr_cli.launch import command as launching
 from rlvr_cli.launch.command import FOLDER, Node, environment, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
@@ -64,7 +64,7 @@ def start_launched(config: Config, *, overwrite: bool, console: Console, command
     if config.run.name:
         check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
     resolve_model(config.model.name, revision=config.model.revision)
-    command = command or without_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
+    command = command or redact_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
     return _launch(config, {"resume": None, "overwrite": overwrite, "command": command}, console)
 
 
@@ -274,7 +274,7 @@ class _Launch:
         with open_for_append(run.log_path) as log:
             log.write(f"{now()} {message}\n{failure.trace}{self.error}\n")
             for path in (self.folder / REPORT, *self._logs("*")):
-                log.write(without_secrets(_end_of(path)))
+                log.write(redact_secrets(_end_of(path)))
 
     def interrupted(self) -> None:
         """Record that the run, whose processes have ended, was stopped without saving, unless it has saved."""

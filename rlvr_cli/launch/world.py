@@ -43,7 +43,7 @@ class World:
 
             PartialState(cpu=cpu, timeout=TIMEOUT)
 
-    def from_main(self, make: Callable[[], T]) -> T:
+    def run_on_main(self, make: Callable[[], T]) -> T:
         """Broadcast the result of ``make`` on rank 0. Raises its error there, and PeerFailed in the others."""
         if self.processes == 1:
             return make()

@@ -41,17 +41,19 @@ EPS_LOW_AT_MAX = 0.2
 class ACPO(PolicyLoss):
     """The ratio, cut off at the bounds of the token's probability bin."""
 
-    kind: Literal["acpo"] = Field("acpo", description="acpo = the ratio, clipped at bounds of its probability bin.")
-    alpha: Scale = Field(3.0, description="Standard deviations of the bin's ratio that the bound allows.")
-    eps_b: EpsLow = Field(0.1, description="Added to the bound of every bin.")
+    kind: Literal["acpo"] = Field(
+        "acpo", description="acpo = the ratio, clipped at the bounds of the token's probability bin."
+    )
+    alpha: Scale = Field(3.0, description="Width of a bin's bound, in standard deviations of its ratio.")
+    eps_b: EpsLow = Field(0.1, description="Constant added to the bound of every bin.")
     bins: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Number of probability bins.")
     edges: Literal["equal_width", "quantile"] = Field(
-        "equal_width", description="Bins of equal width on [0, 1], or of equal share of the step's tokens."
+        "equal_width", description="Bins of equal width on [0, 1], or with equal shares of the step's tokens."
     )
     bound: Literal["per_bin", "max", "mean"] = Field(
         "per_bin",
-        description="Each bin its own bound; or for all tokens one: max = the largest bound above, 0.2 below; "
-        "mean = the tokens' average on both sides.",
+        description="per_bin = a bound for each bin; max = one for all tokens: the largest bound above, 0.2 below; "
+        "mean = one for all tokens: their average bound, on both sides.",
     )
 
     needs_statistics: ClassVar[bool] = True
@@ -66,7 +68,7 @@ class ACPO(PolicyLoss):
                     "there is one bin. Set method.policy_loss.bins above 1",
                 )
 
-    def simplest(self) -> PolicyLoss:
+    def simplify(self) -> PolicyLoss:
         if self.alpha == 0:
             eps_low = EPS_LOW_AT_MAX if self.bound == "max" else self.eps_b
             return PPOClip(eps_low=eps_low, eps_high=self.eps_b)
@@ -74,18 +76,18 @@ class ACPO(PolicyLoss):
             return self.replace(edges="equal_width", bound="max" if self.bound == "max" else "per_bin")
         return self
 
-    def binned(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+    def bin_tokens(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """(K + 1,) edges, (K,) count and (K,) sigma of the bins of all of a step's tokens, float64."""
         valid = tokens.mask.bool()
         old_log_probs = tokens.old_log_probs.detach().double()[valid]
         probabilities = torch.exp(old_log_probs)
-        edges = self._edges(probabilities)
+        edges = self._bin_edges(probabilities)
         distance = torch.expm1(tokens.log_probs.detach().double()[valid] - old_log_probs)
-        return edges, *_spread(distance, self._bin(probabilities, edges), self.bins)
+        return edges, *_bin_std(distance, self._bin_index(probabilities, edges), self.bins)
 
     def statistics(self, tokens: Tokens) -> Tensor:
         """(2, K + 1) float64: the bins' edges; e_1 ... e_K and the tokens' average of them."""
-        edges, count, sigma = self.binned(tokens)
+        edges, count, sigma = self.bin_tokens(tokens)
         eps = self.alpha * sigma + self.eps_b
         average = (eps * count).sum() / count.sum() if count.any() else eps.mean()
         return torch.stack([edges, torch.cat([eps, average.view(1)])])
@@ -104,25 +106,25 @@ class ACPO(PolicyLoss):
             return average[0].to(dtype), average[0].to(dtype)
         if self.bound == "max":
             return EPS_LOW_AT_MAX, eps.max().to(dtype)
-        of_token = eps[self._bin(torch.exp(tokens.old_log_probs.detach().double()), edges)].to(dtype)
+        of_token = eps[self._bin_index(torch.exp(tokens.old_log_probs.detach().double()), edges)].to(dtype)
         return of_token, of_token
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         where = self.regions(tokens, statistics)
         return torch.where(where.LN | where.HP, 0.0, tokens.ratio.detach())
 
-    def _edges(self, probabilities: Tensor) -> Tensor:
+    def _bin_edges(self, probabilities: Tensor) -> Tensor:
         shares = torch.linspace(0, 1, self.bins + 1, dtype=torch.float64, device=probabilities.device)
         if self.edges == "equal_width" or not len(probabilities):
             return shares
         return torch.stack([quantile(probabilities, share) for share in shares.tolist()])
 
-    def _bin(self, probabilities: Tensor, edges: Tensor) -> Tensor:
+    def _bin_index(self, probabilities: Tensor, edges: Tensor) -> Tensor:
         """Index of the bin, lower edge included; what lies outside the edges belongs to the outermost bins."""
         return torch.bucketize(probabilities, edges[1:-1].contiguous(), right=True)
 
 
-def _spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
+def _bin_std(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """(K,) count and standard deviation (ddof 0; 0 for an empty bin) of the (n,) ``values`` of each bin.
 
     The mean is subtracted before squaring, and :class:`ACPO` gives r - 1 for r: a small spread around 1 does not drown.

@@ -36,9 +36,8 @@ class Aggregation(Part, Choice, ABC):
     kind: str
     sequences: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
         "valid",
-        description="Completions that are counted: those with a token, every one, or those with an advantage other "
-        "than 0, in the whole step or (trained_per_prompt) for each prompt, so that prompts weigh the same; of no "
-        "meaning for token_mean.",
+        description="Completions that count (not with token_mean): valid = with a token, all = all, trained = with a "
+        "nonzero advantage, trained_per_prompt = the same, and every prompt has the same weight.",
     )
 
     def with_length(self, tokens: int) -> Aggregation:
@@ -72,7 +71,7 @@ class TokenMean(Aggregation):
         reason = "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
         yield "method.aggregation.sequences", "method.aggregation.kind", reason
 
-    def simplest(self) -> Aggregation:
+    def simplify(self) -> Aggregation:
         return TokenMean()
 
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:

@@ -33,20 +33,22 @@ class ASPO(PolicyLoss):
     kind: Literal["aspo"] = Field("aspo", description="aspo = 1/ratio for positive, ratio for negative advantages.")
     eps: EpsLow = Field(0.2, description="Half width of the trust region.")
     eps_high_entropy: EpsLow | None = Field(
-        None, description="Half width on the row's high-entropy tokens; null = eps everywhere."
+        None, description="Half width on the row's high-entropy tokens; null = eps for all tokens."
     )
     entropy_quantile: OpenShare = Field(
-        0.8, description="Tokens of a row above this quantile of entropy count as high-entropy."
+        0.8, description="Quantile of the row's entropies above which a token counts as high-entropy."
     )
-    soft_clip_positive: AboveOne = Field(3.0, description="Largest weight of a positive advantage (ratio 1/3 at 3).")
-    soft_clip_negative: AboveOne = Field(3.0, description="Largest weight of a negative advantage.")
+    soft_clip_positive: AboveOne = Field(
+        3.0, description="Largest weight at positive advantage (3 is reached at ratio 1/3)."
+    )
+    soft_clip_negative: AboveOne = Field(3.0, description="Largest weight at negative advantage.")
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.eps_high_entropy is None:
             reason = "every token has the same bound. Set method.policy_loss.eps_high_entropy"
             yield "method.policy_loss.entropy_quantile", "method.policy_loss.eps_high_entropy", reason
 
-    def simplest(self) -> PolicyLoss:
+    def simplify(self) -> PolicyLoss:
         if self.eps_high_entropy in (None, self.eps):
             return self.replace(eps_high_entropy=None, entropy_quantile=0.8)
         return self
@@ -59,7 +61,7 @@ class ASPO(PolicyLoss):
     def reads_whole_rows(self) -> bool:
         return self.needs_entropies
 
-    def low_entropy(self, tokens: Tokens) -> Tensor:
+    def low_entropy_mask(self, tokens: Tokens) -> Tensor:
         """Select (B, T) the valid tokens whose entropy does not exceed their row's quantile (linear interpolation)."""
         if tokens.entropies is None:
             raise ValueError("ASPO with eps_high_entropy needs the entropies of the tokens")
@@ -72,7 +74,7 @@ class ASPO(PolicyLoss):
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, float | Tensor]:
         if self.eps_high_entropy is None:
             return self.eps, self.eps
-        eps = torch.where(self.low_entropy(tokens), self.eps, self.eps_high_entropy).to(tokens.log_probs.dtype)
+        eps = torch.where(self.low_entropy_mask(tokens), self.eps, self.eps_high_entropy).to(tokens.log_probs.dtype)
         return eps, eps
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Choice, Contradiction, Section, of_user_file
+from rlvr_cli.core.section import Choice, Contradiction, Section, is_user_class
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,9 @@ class Part(Section):
     recorded: ClassVar[bool] = False
 
     @property
-    def of_user(self) -> bool:
+    def is_user_defined(self) -> bool:
         """Return whether a user file defines it."""
-        return of_user_file(type(self))
+        return is_user_class(type(self))
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
@@ -207,7 +207,7 @@ class Part(Section):
         """Yield the keys without effect: (key, the key that disables it, reason and remedy)."""
         yield from ()
 
-    def simplest(self) -> Part:
+    def simplify(self) -> Part:
         """Return an equivalent component with the fewest parameters."""
         return self
 
@@ -231,7 +231,7 @@ class Advantage(Part, Choice, ABC):
         return False
 
     @property
-    def name_of_kind(self) -> str:
+    def kind_name(self) -> str:
         return str(type(self).model_fields["kind"].default)
 
     @property
@@ -317,7 +317,7 @@ class Shaping(Part):
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
-        if cls.key and not of_user_file(cls):
+        if cls.key and not is_user_class(cls):
             other = cls.registered.setdefault(cls.key, cls)
             if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise TypeError(
@@ -328,12 +328,12 @@ class Shaping(Part):
     def is_on(self) -> bool:
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
-    def off(self) -> Self:
+    def disabled(self) -> Self:
         """Return the same kind of shaping without effect."""
         return type(self)()
 
-    def simplest(self) -> Shaping:
-        return self if self.is_on else self.off()
+    def simplify(self) -> Shaping:
+        return self if self.is_on else self.disabled()
 
 
 class RolloutShaping(Shaping, ABC):

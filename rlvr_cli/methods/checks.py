@@ -16,12 +16,12 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.user_code import UserFile, find_user_file, function_line, guarded, value_text
+from rlvr_cli.core.user_code import UserFile, describe_value, find_user_file, function_line, guard
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
-from rlvr_cli.methods.user import EXAMPLE, load_method, method_type, wrong_shape
+from rlvr_cli.methods.user import EXAMPLE, build_method_type, load_method, shape_problem
 from rlvr_cli.workers.trial import try_files
 
 # Timeout of the trial of a component's method, in seconds.
@@ -47,20 +47,20 @@ def check_user_parts(of: AnyMethod) -> None:
 
 
 def _is_tried(component: Part) -> bool:
-    return component.of_user and (not isinstance(component, Shaping) or component.is_on)
+    return component.is_user_defined and (not isinstance(component, Shaping) or component.is_on)
 
 
 def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
     """Try the files' components in the method with these values. Raises UserError with all problems."""
-    method = method_type(tuple(map(load_method, files))).model_validate(values)
+    method = build_method_type(tuple(map(load_method, files))).model_validate(values)
     torch.manual_seed(0)
-    if problems := [problem for tried in method.parts if _is_tried(tried) for problem in _problems(tried, method)]:
+    if problems := [problem for tried in method.parts if _is_tried(tried) for problem in _find_problems(tried, method)]:
         raise UserError(problems)
 
 
-def weighs_one_on_policy(loss: PolicyLoss) -> bool:
+def has_unit_weight_on_policy(loss: PolicyLoss) -> bool:
     """Return whether F is 1 wherever the ratio is 1, as in every built-in policy loss."""
-    if not loss.of_user:
+    if not loss.is_user_defined:
         return True
     if loss.recorded:
         return False
@@ -94,7 +94,7 @@ def _tokens(component: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype
     return Tokens(**{name: None if value is None else value.to(kind) for name, value in values.items()})  # type: ignore[arg-type]
 
 
-def _rows(tokens: Tokens, rows: Any, columns: Any = slice(None)) -> Tokens:
+def _select_rows(tokens: Tokens, rows: Any, columns: Any = slice(None)) -> Tokens:
     cut = {
         field.name: value[rows][:, columns if value.shape[1] > 1 else slice(None)]
         for field in dataclasses.fields(tokens)
@@ -103,7 +103,7 @@ def _rows(tokens: Tokens, rows: Any, columns: Any = slice(None)) -> Tokens:
     return dataclasses.replace(tokens, **cut)
 
 
-def _same(first: Any, second: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return True
     return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
@@ -113,11 +113,11 @@ def _call_unchanged(call: Callable[[Any], Any], argument: Any) -> Any:
     """Return the result. Raises _Fault for a modified input, or another result of a second call."""
     before, torch_state, python_state = copy.deepcopy(vars(argument)), torch.get_rng_state(), random.getstate()
     first = call(argument)
-    if changed := [name for name, value in before.items() if not _same(value, getattr(argument, name))]:
+    if changed := [name for name, value in before.items() if not _equal(value, getattr(argument, name))]:
         raise _Fault(f"changes its input {', '.join(changed)}: make new tensors, as `x = x * 2` and not `x *= 2`")
     if not torch.equal(torch.get_rng_state(), torch_state) or random.getstate() != python_state:
         raise _Fault("draws random numbers: two runs of one seed would differ. The result must follow from its input")
-    if not _same(first, call(argument)):
+    if not _equal(first, call(argument)):
         raise _Fault("gives two results for one input: the result must follow from the input alone")
     return first
 
@@ -126,7 +126,7 @@ def _tensor(
     result: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, valid: Tensor, about: Callable[[Any], str]
 ) -> Tensor:
     """Return what a method returned, a tensor of one of the shapes, finite where ``valid``. Raises _Fault."""
-    if wrong := wrong_shape(result, shapes, tuple(valid.shape)):
+    if wrong := shape_problem(result, shapes, tuple(valid.shape)):
         raise _Fault(wrong)
     if dtype is not None and result.dtype != dtype:
         raise _Fault(f"returned {result.dtype} for {dtype}; keep the dtype of the input")
@@ -139,7 +139,7 @@ def _tensor(
     return tensor
 
 
-def _at(tokens: Tokens) -> Callable[[Any], str]:
+def _token_text(tokens: Tokens) -> Callable[[Any], str]:
     def about(index: Any) -> str:
         ratio, old = float(tokens.ratio.detach()[index]), float(tokens.old_probs[index])
         return f"at ratio {ratio:.3g}, old probability {old:.2g} and advantage {float(tokens.advantages[index]):+g}"
@@ -148,7 +148,9 @@ def _at(tokens: Tokens) -> Callable[[Any], str]:
 
 
 def _per_token(call: Callable[[Tokens], Any], tokens: Tokens, dtype: Any) -> Tensor:
-    return _tensor(_call_unchanged(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _at(tokens))
+    return _tensor(
+        _call_unchanged(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _token_text(tokens)
+    )
 
 
 def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows: bool, remedy: str = "") -> None:
@@ -158,16 +160,16 @@ def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows
     pieces += [] if whole_rows else [(every, slice(0, half)), (every, slice(half, None))]
     of_batch = call(tokens).detach()
     for rows, columns in pieces:
-        piece, expected = _rows(tokens, rows, columns), of_batch[rows][:, columns].double()
+        piece, expected = _select_rows(tokens, rows, columns), of_batch[rows][:, columns].double()
         result = call(piece).detach().double()
         alike = torch.isclose(expected, result, rtol=_ALIKE, atol=_ALIKE, equal_nan=True) | ~piece.mask.bool()
         if not bool(alike.all()):
             index = tuple((~alike).nonzero()[0].tolist())
             others = "rows of the batch" if columns == every else "tokens of its row"
             raise _Fault(
-                f"depends on the other {others}: the token {_at(piece)(index)} gets {float(expected[index]):.6g} in "
-                f"the whole batch and {float(result[index]):.6g} in a part of it, so that the gradient would depend on "
-                f"the size of micro-batches{remedy}"
+                f"depends on the other {others}: the token {_token_text(piece)(index)} gets "
+                f"{float(expected[index]):.6g} in the whole batch and {float(result[index]):.6g} in a part of it, so "
+                f"the gradient would depend on the size of micro-batches{remedy}"
             )
 
 
@@ -183,8 +185,8 @@ def _try_statistics(loss: PolicyLoss, method: Method) -> None:
     tokens = _tokens(loss)
     result = _call_unchanged(loss.statistics, tokens)
     if not isinstance(result, torch.Tensor):
-        raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
-    turned: Any = loss.statistics(_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
+        raise _Fault(f"returned {describe_value(result)}; a tensor is wanted")
+    turned: Any = loss.statistics(_select_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
     if not torch.allclose(result, turned, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
         raise _Fault("depends on the order of the rows: a step's rows come in any order, from several processes")
 
@@ -207,14 +209,16 @@ def _try_bounds(loss: PolicyLoss, method: Method) -> None:
     tokens = _tokens(loss)
     bounds = loss.bounds(tokens, _statistics(loss, tokens))
     if not isinstance(bounds, tuple) or len(bounds) != 2:
-        raise _Fault(f"returned {value_text(bounds)}; (eps_low, eps_high) is wanted")
+        raise _Fault(f"returned {describe_value(bounds)}; (eps_low, eps_high) is wanted")
     for bound in bounds:
         try:
             finite = bool(torch.as_tensor(bound).expand(tokens.mask.shape).isfinite().all())
         except (RuntimeError, TypeError, ValueError):
             finite = False
         if not finite or isinstance(bound, bool):
-            raise _Fault(f"returned {value_text(bound)}: a bound is a finite number, or a tensor of the tokens' shape")
+            raise _Fault(
+                f"returned {describe_value(bound)}: a bound is a finite number, or a tensor of the tokens' shape"
+            )
 
 
 def _rollout(component: Part, method: Method) -> Rollout:
@@ -248,7 +252,7 @@ def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
     """Return advantages, finite and 0 for rows without a reward. Raises _Fault."""
     rows, length = rollout.mask.shape
     result = _tensor(
-        _call_unchanged(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _of(rollout)
+        _call_unchanged(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _row_text(rollout)
     )
     if not result.is_floating_point():
         raise _Fault(f"returned {result.dtype}; numbers with decimals are wanted, as rollout.rewards has them")
@@ -258,7 +262,7 @@ def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
     return result
 
 
-def _of(rollout: Rollout) -> Callable[[Any], str]:
+def _row_text(rollout: Rollout) -> Callable[[Any], str]:
     def about(index: Any) -> str:
         group = rollout.rewards.view(-1, rollout.group_size)[index[0] // rollout.group_size].tolist()
         return f"for a completion of reward {float(rollout.rewards[index[0]]):g} in a group of rewards {group}"
@@ -276,7 +280,7 @@ def _try_returns(advantage: Advantage, method: Method) -> None:
     rollout = _rollout(advantage, method)
     if advantage.needs_values:
         shape, valid = tuple(rollout.mask.shape), rollout.mask.bool()
-        _tensor(_call_unchanged(advantage.returns, rollout), [shape], None, valid, _of(rollout))
+        _tensor(_call_unchanged(advantage.returns, rollout), [shape], None, valid, _row_text(rollout))
 
 
 def _try_shape(shaping: RolloutShaping, method: Method) -> None:
@@ -298,7 +302,7 @@ def _try_selected(passes: Passes, method: Method) -> None:
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
         raise _Fault(f"has no passes: names is {names!r:.60}, and must be a tuple of names")
     tokens = _tokens(passes)
-    threshold = passes.threshold(_rollout(passes, method)) if passes.needs_old_log_probs_of_the_rollout else None
+    threshold = passes.threshold(_rollout(passes, method)) if passes.needs_rollout_log_probs else None
     if threshold is not None:
         tokens = dataclasses.replace(tokens, low_threshold=torch.full((_ROWS, 1), threshold, dtype=torch.float64))
     for pass_name in names:
@@ -315,7 +319,7 @@ def _try_count(aggregation: Aggregation, method: Method) -> None:
     tokens = _tokens(aggregation)
     total = _call_unchanged(lambda step: aggregation.count(step.mask, step.advantages), tokens)
     _tensor(total, [()], torch.float64, torch.tensor(True), lambda index: "for a step")
-    rows = [_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
+    rows = [_select_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
     added = sum(float(aggregation.count(row.mask, row.advantages)) for row in rows)
     if abs(added - float(total)) > _ALIKE * abs(added):
         raise _Fault(f"is {float(total):g} for six rows, and {added:g} for each of them added up: it must add up")
@@ -344,12 +348,12 @@ _TRIES: Mapping[type[Part], Mapping[str, Callable[[Any, Method], None]]] = {
 }
 
 
-def _problems(tried: Part, method: Method) -> Iterator[str]:
+def _find_problems(tried: Part, method: Method) -> Iterator[str]:
     file = UserFile(Path(str(sys.modules[type(tried).__module__].__file__)), "")
     tries = next((tries for family, tries in _TRIES.items() if isinstance(tried, family)), {})
     for name, attempt in tries.items():
         try:
-            with guarded(file, f"{name} of {type(tried).__name__}", _TRIAL):
+            with guard(file, f"{name} of {type(tried).__name__}", _TRIAL):
                 attempt(tried, method)
         except _Fault as fault:
             where = function_line(getattr(type(tried), name), file)

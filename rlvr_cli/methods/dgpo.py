@@ -29,8 +29,8 @@ class DGPO(PolicyLoss):
     """Polynomial decay below, radical decay above the trust region."""
 
     kind: Literal["dgpo"] = Field("dgpo", description="dgpo = polynomial decay below, radical decay above the region.")
-    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
-    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    eps_low: EpsLow = Field(0.2, description="Lower bound of the trust region: ratio 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="Upper bound of the trust region: ratio 1 + eps_high.")
     n: Annotated[float, Field(ge=0.0, le=16.0)] = Field(1.0, description="Power of the decay below the region.")
     m: Annotated[float, Field(ge=1.0, le=16.0)] = Field(2.0, description="Root of the decay above the region.")
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlvr_cli.core.user_code import without_folder
-from rlvr_cli.methods.checks import weighs_one_on_policy
+from rlvr_cli.core.user_code import strip_folder
+from rlvr_cli.methods.checks import has_unit_weight_on_policy
 from rlvr_cli.methods.method import AnyMethod, Method
 
 When = Literal["always", "one_step", "first_step"]
@@ -53,7 +53,7 @@ class SameGradient:
         )
 
 
-def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameGradient]:
+def find_same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameGradient]:
     """Return the groups of methods with the same gradient.
 
     Args:
@@ -68,18 +68,18 @@ def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameG
     computed = {name: method for name, method in policies.items() if not _is_recorded(method)}
     one_step = {name: method for name, method in computed.items() if updates * len(method.passes.names) == 1}
     groups: list[SameGradient] = []
-    for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
+    for names in _group(policies, lambda method: _normal_form(method, on_policy=False)):
         empty = {policies[name].passes.empty_passes for name in names if name in computed}
         groups.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
     stages: tuple[tuple[When, Mapping[str, Method]], ...] = (("one_step", one_step), ("first_step", computed))
     for when, candidates in stages:
-        for names in _groups(candidates, lambda method: _normal_form(method, on_policy=True)):
+        for names in _group(candidates, lambda method: _normal_form(method, on_policy=True)):
             if not any(set(names) <= set(group.names) for group in groups):
                 groups.append(SameGradient(names, when))
     return groups
 
 
-def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, Any]]) -> Sequence[tuple[str, ...]]:
+def _group(methods: Mapping[str, Method], form: Callable[[Method], dict[str, Any]]) -> Sequence[tuple[str, ...]]:
     by_form: dict[str, list[str]] = {}
     for name, method in methods.items():
         by_form.setdefault(json.dumps(form(method), sort_keys=True), []).append(name)
@@ -97,7 +97,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     Args:
         on_policy: whether only a step at which every ratio is 1 counts.
     """
-    files = [without_folder(reference) for reference in getattr(method, "files", ())]
+    files = [strip_folder(reference) for reference in getattr(method, "files", ())]
     if _is_recorded(method):
         # Only equal files with equal values are known to be the same.
         return {"recorded": method.model_dump(exclude={"name", "files"}), "files": files}
@@ -105,7 +105,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     if on_policy:
         # The value head has not been updated yet.
         critic.pop("clip", None)
-    plain = on_policy and weighs_one_on_policy(method.policy_loss)
+    plain = on_policy and has_unit_weight_on_policy(method.policy_loss)
     on = (
         method.advantage,
         *(() if plain else (method.policy_loss,)),
@@ -113,19 +113,19 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         method.aggregation,
         method.passes,
     )
-    passes = method.passes.on_first_step() if on_policy else method.passes.simplest()
+    passes = method.passes.simplify_first_step() if on_policy else method.passes.simplify()
     return {
         "advantage": method.advantage.model_dump(),
-        "policy_loss": "no_is" if plain else method.policy_loss.simplest().model_dump(),
+        "policy_loss": "no_is" if plain else method.policy_loss.simplify().model_dump(),
         # Active ones only: a method without a user file lacks the file's shapings.
         "shaping": {
-            simplest.key: simplest.model_dump() for shaping in method.shapings if (simplest := shaping.simplest()).is_on
+            simplest.key: simplest.model_dump() for shaping in method.shapings if (simplest := shaping.simplify()).is_on
         },
-        "aggregation": method.aggregation.simplest().model_dump(),
+        "aggregation": method.aggregation.simplify().model_dump(),
         "passes": passes.model_dump(),
-        "kl": method.kl.simplest().model_dump(),
+        "kl": method.kl.simplify().model_dump(),
         "critic": critic,
         "reward": method.reward.model_dump(),
         # Two versions of a file may agree in all values.
-        "files": files if any(component.of_user for component in on) else [],
+        "files": files if any(component.is_user_defined for component in on) else [],
     }

@@ -24,23 +24,24 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, PolicyLoss, Tokens
-from rlvr_cli.methods.grpo import PPOClip, dual_clipped
+from rlvr_cli.methods.grpo import PPOClip, dual_clip_mask
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class GPPO(PolicyLoss):
     """The ratio; beyond the bounds a share of the bound."""
 
-    kind: Literal["gppo"] = Field("gppo", description="gppo = the ratio, beyond the bounds a share of the bound.")
-    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
-    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    kind: Literal["gppo"] = Field("gppo", description="gppo = the ratio; beyond the bounds, a multiple of the bound.")
+    eps_low: EpsLow = Field(0.2, description="Lower bound of the trust region: ratio 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="Upper bound of the trust region: ratio 1 + eps_high.")
     beta1: Scale = Field(1.0, description="Weight below the region (negative advantage): beta1 (1 - eps_low).")
     beta2: Scale = Field(1.0, description="Weight above the region (positive advantage): beta2 (1 + eps_high).")
     dual_clip: AboveOne | None = Field(
-        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
+        None,
+        description="Dual clip: no gradient where the advantage is negative and the ratio exceeds this; null = off.",
     )
 
-    def simplest(self) -> PolicyLoss:
+    def simplify(self) -> PolicyLoss:
         if self.beta1 == self.beta2 == 0:
             return PPOClip(eps_low=self.eps_low, eps_high=self.eps_high, dual_clip=self.dual_clip)
         return self
@@ -52,7 +53,7 @@ class GPPO(PolicyLoss):
         where = self.regions(tokens)
         weight = torch.where(where.LN, self.beta1 * (1 - self.eps_low), tokens.ratio.detach())
         weight = torch.where(where.HP, self.beta2 * (1 + self.eps_high), weight)
-        return weight if self.dual_clip is None else torch.where(dual_clipped(tokens, self.dual_clip), 0.0, weight)
+        return weight if self.dual_clip is None else torch.where(dual_clip_mask(tokens, self.dual_clip), 0.0, weight)
 
 
 PAPER_1 = Paper(

@@ -43,12 +43,13 @@ class PPOClip(PolicyLoss):
     """The importance ratio, cut off outside the trust region."""
 
     kind: Literal["ppo_clip"] = Field(
-        "ppo_clip", description="ppo_clip = the ratio, no gradient where it left the trust region."
+        "ppo_clip", description="ppo_clip = the clipped ratio: no gradient outside the trust region."
     )
-    eps_low: EpsLow = Field(0.2, description="The trust region begins at 1 - eps_low.")
-    eps_high: EpsHigh = Field(0.2, description="The trust region ends at 1 + eps_high.")
+    eps_low: EpsLow = Field(0.2, description="Lower bound of the trust region: ratio 1 - eps_low.")
+    eps_high: EpsHigh = Field(0.2, description="Upper bound of the trust region: ratio 1 + eps_high.")
     dual_clip: AboveOne | None = Field(
-        None, description="No gradient where the advantage is negative and the ratio above this; null = off."
+        None,
+        description="Dual clip: no gradient where the advantage is negative and the ratio exceeds this; null = off.",
     )
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
@@ -59,11 +60,11 @@ class PPOClip(PolicyLoss):
         ratio = tokens.ratio.detach()
         cut = where.LN | where.HP
         if self.dual_clip is not None:
-            cut = cut | dual_clipped(tokens, self.dual_clip)
+            cut = cut | dual_clip_mask(tokens, self.dual_clip)
         return torch.where(cut, 0.0, ratio)
 
 
-def dual_clipped(tokens: Tokens, limit: float) -> Tensor:
+def dual_clip_mask(tokens: Tokens, limit: float) -> Tensor:
     """(B, T) where the advantage is negative and the ratio above ``limit``."""
     return (tokens.ratio.detach() > limit) & (tokens.advantages < 0)
 
@@ -101,7 +102,7 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     return advantages.reshape(-1).to(rewards.dtype)
 
 
-def rewarded_in_group(rewards: Tensor, group_size: int) -> Tensor:
+def count_rewarded(rewards: Tensor, group_size: int) -> Tensor:
     """Return (N,) the number of rewarded completions in each completion's group."""
     has_reward = ~rewards.isnan().view(-1, group_size)
     return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)
@@ -112,7 +113,7 @@ class GroupAdvantage(Advantage):
 
     kind: Literal["group"] = Field("group", description="group = reward minus the group's mean.")
     scale: Literal["std", "none"] = Field(
-        "std", description="Divide by the group's standard deviation (GRPO), or not (Dr. GRPO)."
+        "std", description="std = divide by the group's standard deviation (GRPO); none = do not divide (Dr. GRPO)."
     )
 
     @property

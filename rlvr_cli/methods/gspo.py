@@ -30,12 +30,10 @@ from rlvr_cli.methods.preset import MethodPreset, Paper
 class GSPO(PolicyLoss):
     """The sequence's ratio, cut off outside the trust region."""
 
-    kind: Literal["gspo"] = Field("gspo", description="gspo = one ratio for all tokens of a row, clipped.")
-    eps_low: EpsLow = Field(3e-4, description="The trust region begins at 1 - eps_low.")
-    eps_high: EpsHigh = Field(4e-4, description="The trust region ends at 1 + eps_high.")
-    max_log_ratio: Annotated[float, Field(gt=0.0)] = Field(
-        10.0, description="The sequence's log ratio is bounded above by this."
-    )
+    kind: Literal["gspo"] = Field("gspo", description="gspo = one clipped ratio for all tokens of a row.")
+    eps_low: EpsLow = Field(3e-4, description="Lower bound of the trust region: ratio 1 - eps_low.")
+    eps_high: EpsHigh = Field(4e-4, description="Upper bound of the trust region: ratio 1 + eps_high.")
+    max_log_ratio: Annotated[float, Field(gt=0.0)] = Field(10.0, description="Upper bound of the sequence's log ratio.")
 
     per_sequence: ClassVar[bool] = True
 

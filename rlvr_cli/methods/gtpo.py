@@ -42,7 +42,7 @@ from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Sets
 
 
-def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
+def find_conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
     """(N, T) the first unbroken run of conflict tokens from the start of each row.
 
     Args:
@@ -63,7 +63,7 @@ def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int
     return conflict.reshape(len(token_ids), length).cumprod(dim=1).bool()
 
 
-def mirrored(values: Tensor, mask: Tensor) -> Tensor:
+def reverse_rows(values: Tensor, mask: Tensor) -> Tensor:
     """(N, T) each row's valid part in reverse order, still left-aligned; its own inverse on the valid part."""
     lengths = mask.bool().sum(dim=1, keepdim=True)
     positions = torch.arange(values.shape[1], device=values.device).expand_as(values)
@@ -79,8 +79,8 @@ class ConflictMask(RolloutShaping):
 
     ends: Literal["off", "both", "prefix", "suffix"] = Field(
         "off",
-        description="GTPO's conflict tokens: those that rows of positive and of negative advantage of a group share at "
-        "the same place, counted from the start, from the end, or both.",
+        description="GTPO's conflict tokens, which rows of positive and of negative advantage share at the same "
+        "offset of a group: counted from the start (prefix), from the end (suffix), or both.",
     )
     positive: Scale = Field(2.0, description="Factor on conflict tokens of rows with positive advantage.")
     negative: Scale = Field(0.0, description="Factor on conflict tokens of rows with negative advantage.")
@@ -108,23 +108,23 @@ class ConflictMask(RolloutShaping):
                 reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
                 yield f"method.shaping.conflict.{name}", "method.shaping.conflict.ends", reason
 
-    def simplest(self) -> Shaping:
-        return self if self.is_on and not self.positive == self.negative == 1 else self.off()
+    def simplify(self) -> Shaping:
+        return self if self.is_on and not self.positive == self.negative == 1 else self.disabled()
 
-    def masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
+    def conflict_masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T) the runs from the start and from the end of each row; of the ends that count, else empty."""
         signs = advantages[:, 0].sign()
         ids, mask = rollout.token_ids, rollout.mask.bool()
         nothing = torch.zeros_like(mask)
-        forward = conflict_run(ids, mask, signs, rollout.group_size) if self.ends != "suffix" else nothing
+        forward = find_conflict_run(ids, mask, signs, rollout.group_size) if self.ends != "suffix" else nothing
         if self.ends == "prefix":
             return forward, nothing
-        backward = conflict_run(mirrored(ids, mask), mask, signs, rollout.group_size)
-        return forward, mirrored(backward, mask)
+        backward = find_conflict_run(reverse_rows(ids, mask), mask, signs, rollout.group_size)
+        return forward, reverse_rows(backward, mask)
 
     def weights(self, rollout: Rollout, advantages: Tensor) -> Tensor:
         """(N, T) lambda."""
-        forward, backward = self.masks(rollout, advantages)
+        forward, backward = self.conflict_masks(rollout, advantages)
         of_row = torch.where(advantages > 0, self.positive, self.negative).to(advantages.dtype)
         return torch.where(forward | backward, of_row, torch.ones_like(of_row))
 
@@ -140,19 +140,19 @@ class EntropyFilter(RolloutShaping):
     order: ClassVar[int] = 4
 
     threshold: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="Leave out rows whose mean token entropy is above this, in nats; null = off."
+        None, description="Exclude rows whose mean token entropy, in nats, exceeds this; null = off."
     )
     sequences: Literal["all", "negative"] = Field(
-        "all", description="Which rows the filter may leave out: all, or those of negative advantage."
+        "all", description="Rows that the filter may exclude: all, or those with negative advantage."
     )
     when: Literal["initially_below", "always"] = Field(
         "initially_below",
-        description="initially_below = the filter is off where the untrained model's entropy is above it already.",
+        description="initially_below = no filter if the untrained model's entropy already exceeds the threshold.",
     )
     samples: Count | None = Field(
         None,
-        description="For initially_below: how many problems of the training set that entropy is measured on before the "
-        "first rollout, one completion each (the GTPO paper: 100); null = on the first rollout.",
+        description="Training problems on which the untrained model's entropy is measured before the first rollout, "
+        "one completion each (GTPO paper: 100); null = measured on the first rollout. For initially_below.",
     )
 
     needs_entropies: ClassVar[bool] = True
@@ -187,7 +187,7 @@ class EntropyFilter(RolloutShaping):
             reason = f"the filter is on whatever the initial entropy. Set {here}.when=initially_below"
             yield f"{here}.samples", f"{here}.when", reason
 
-    def kept(self, rollout: Rollout, advantages: Tensor) -> Tensor:
+    def select_rows(self, rollout: Rollout, advantages: Tensor) -> Tensor:
         """(N, 1) the rows that are trained on."""
         assert rollout.entropies is not None and self.threshold is not None
         if self.needs_initial_entropy:
@@ -198,7 +198,7 @@ class EntropyFilter(RolloutShaping):
         return keep | (advantages[:, :1] >= 0) if self.sequences == "negative" else keep
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
-        return torch.where(self.kept(rollout, advantages), shaped, 0.0)
+        return torch.where(self.select_rows(rollout, advantages), shaped, 0.0)
 
 
 class EntropyPenalty(RolloutShaping):
@@ -209,7 +209,7 @@ class EntropyPenalty(RolloutShaping):
     order: ClassVar[int] = 5
 
     gamma: NotNegative = Field(
-        0.0, description="GTPO's gamma: the advantage of a row is lowered by gamma times its mean token entropy."
+        0.0, description="GTPO's gamma: weight of a row's mean token entropy, which is subtracted from its advantage."
     )
 
     needs_entropies: ClassVar[bool] = True
@@ -242,7 +242,7 @@ def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: 
     if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
+            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.kind_name} "
             "gives the tokens of a row different advantages. Take an advantage that a row's tokens share "
             f"(method.advantage=group, rloo or likelihood), or {instead}",
         )

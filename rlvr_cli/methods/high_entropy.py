@@ -30,12 +30,12 @@ class HighEntropy(RolloutShaping):
     order: ClassVar[int] = 2
 
     share: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        None, description="Train only on this share of the rollout's tokens, those of the highest entropy; null = all."
+        None, description="Fraction of the rollout's tokens to train on, those of highest entropy; null = all."
     )
 
     needs_entropies: ClassVar[bool] = True
 
-    def kept(self, rollout: Rollout) -> Tensor:
+    def select(self, rollout: Rollout) -> Tensor:
         """Return (N, T) the valid tokens to train on."""
         assert rollout.entropies is not None and self.share is not None
         valid = rollout.mask.bool()
@@ -45,10 +45,10 @@ class HighEntropy(RolloutShaping):
         return valid & (entropies >= quantile(entropies[valid], 1 - self.share))
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
-        return torch.where(self.kept(rollout), shaped, 0.0)
+        return torch.where(self.select(rollout), shaped, 0.0)
 
-    def simplest(self) -> Shaping:
-        return self.off() if self.share == 1 else self
+    def simplify(self) -> Shaping:
+        return self.disabled() if self.share == 1 else self
 
 
 PAPER = Paper(

@@ -40,17 +40,18 @@ def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
 class KLPenalty(Part):
     """``beta`` * k3 added to each token's loss."""
 
-    beta: NotNegative = Field(0.0, description="Weight of the penalty; 0 = none, and no reference model.")
+    beta: NotNegative = Field(0.0, description="Weight of the penalty; 0 = no penalty and no reference model.")
     log_ratio_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="The log ratio to the reference is cut off at +- this (5 in AR-Lopti's code); null = never."
+        None,
+        description="Clamp of the log ratio to the reference model, at +- this (5 in AR-Lopti's code); null = none.",
     )
     value_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="The estimate is cut off above this (10 in verl); null = never."
+        None, description="Upper clamp of the estimate (10 in verl); null = none."
     )
     bias_correction: bool = Field(
         False,
-        description="Multiply the estimate by the importance ratio, with its gradient (DeepSeek-V3.2; TRL's default): "
-        "the gradient is then that of the KL divergence. Off in the papers of the methods here.",
+        description="Multiply the estimate by the importance ratio, with its gradient (DeepSeek-V3.2; TRL's "
+        "default): the gradient is then that of the KL divergence. The papers of the methods here do not.",
     )
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
@@ -58,7 +59,7 @@ class KLPenalty(Part):
             for name in ("log_ratio_clamp", "value_clamp", "bias_correction"):
                 yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 means no penalty. Set method.kl.beta"
 
-    def simplest(self) -> KLPenalty:
+    def simplify(self) -> KLPenalty:
         return self if self.beta > 0 else KLPenalty()
 
     def value(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class LikelihoodAdvantage(Advantage):
         description="likelihood = +1 on correct rows, -1 on wrong ones, by the verdict of the task's verifier.",
     )
     side: Literal["positive", "negative", "both"] = Field(
-        "both", description="Which rows are trained on; the others get 0."
+        "both", description="Rows to train on; the others get advantage 0."
     )
 
     needs_correct: ClassVar[bool] = True

@@ -47,12 +47,12 @@ class Passes(Part, Choice):
         """For each pass, True if it is empty for any data."""
         return tuple(False for _ in self.names)
 
-    def on_first_step(self) -> Passes:
+    def simplify_first_step(self) -> Passes:
         """Return passes that select the same tokens at a rollout's first optimizer step, with the fewest parameters."""
         return self
 
     @property
-    def needs_old_log_probs_of_the_rollout(self) -> bool:
+    def needs_rollout_log_probs(self) -> bool:
         """True if old log-probs of the whole rollout are needed before the first update."""
         return False
 
@@ -61,8 +61,8 @@ class Passes(Part, Choice):
         return None
 
     @abstractmethod
-    def selected(self, tokens: Tokens, which: str) -> Tensor:
-        """(B, T) the tokens that pass ``which`` trains on."""
+    def selected(self, tokens: Tokens, pass_name: str) -> Tensor:
+        """(B, T) the tokens that pass ``pass_name`` trains on."""
 
 
 class OnePass(Passes):
@@ -70,8 +70,8 @@ class OnePass(Passes):
 
     kind: Literal["one_pass"] = Field("one_pass", description="one_pass = all tokens at once.")
 
-    def selected(self, tokens: Tokens, which: str) -> Tensor:
-        """(B, T) the tokens that pass ``which`` trains on."""
+    def selected(self, tokens: Tokens, pass_name: str) -> Tensor:
+        """(B, T) the tokens that pass ``pass_name`` trains on."""
         return tokens.mask.bool()
 
 
@@ -80,13 +80,13 @@ class ByProbability(Passes):
 
     kind: Literal["lopti"] = Field("lopti", description="lopti = passes by the tokens' old probability.")
     order: Literal["low_first", "high_first", "low_only", "high_only"] = Field(
-        "low_first", description="Which tokens are trained on, and in which order."
+        "low_first", description="Passes in order: over the tokens of low or of high probability."
     )
     eta: Probability = Field(
-        0.5, description="Tokens of old probability below eta are low; with rule quantile, the share that is low."
+        0.5, description="Old probability below which a token is low; with rule quantile, the fraction of low tokens."
     )
     rule: Literal["probability", "quantile"] = Field(
-        "probability", description="Whether eta is a probability or a quantile of the rollout's probabilities."
+        "probability", description="Meaning of eta: a probability, or a quantile of the rollout's probabilities."
     )
 
     chooses_by_old_log_probs: ClassVar[bool] = True
@@ -97,14 +97,14 @@ class ByProbability(Passes):
         return ORDERS[self.order]
 
     @property
-    def needs_old_log_probs_of_the_rollout(self) -> bool:
+    def needs_rollout_log_probs(self) -> bool:
         """A quantile needs the probabilities of the whole rollout."""
         return self.rule == "quantile"
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
         """No token has a probability below 0."""
-        return tuple(which == "low" and self.eta == 0 for which in self.names)
+        return tuple(pass_name == "low" and self.eta == 0 for pass_name in self.names)
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if (self.order, self.eta) in (("low_only", 0.0), ("high_only", 1.0)):
@@ -115,7 +115,7 @@ class ByProbability(Passes):
                 f"{self.rule} {side}. Set an eta between 0 and 1",
             )
 
-    def simplest(self) -> Passes:
+    def simplify(self) -> Passes:
         """Return one pass for passes that hold every token; a further empty pass has no effect.
 
         With eta 1 tokens whose probability rounds to 1 remain for the high pass: they have no gradient on the first
@@ -124,7 +124,7 @@ class ByProbability(Passes):
         """
         return OnePass() if self.eta == 0 and self.order != "low_only" else self
 
-    def on_first_step(self) -> Passes:
+    def simplify_first_step(self) -> Passes:
         first = self.names[0]
         all_low, all_high = self.eta == 1 and self.rule == "probability", self.eta == 0
         if (first == "low" and all_low) or (first == "high" and all_high):
@@ -141,11 +141,11 @@ class ByProbability(Passes):
         probabilities = torch.exp(rollout.old_log_probs.double())[rollout.mask.bool()]
         return float(quantile(probabilities, self.eta)) if probabilities.numel() else self.eta
 
-    def selected(self, tokens: Tokens, which: str) -> Tensor:
-        """(B, T) the tokens that pass ``which`` (``low`` or ``high``) trains on."""
+    def selected(self, tokens: Tokens, pass_name: str) -> Tensor:
+        """(B, T) the tokens that pass ``pass_name`` (``low`` or ``high``) trains on."""
         threshold = self.eta if tokens.low_threshold is None else tokens.low_threshold
         low = tokens.old_probs < threshold
-        return tokens.mask.bool() & (low if which == "low" else ~low)
+        return tokens.mask.bool() & (low if pass_name == "low" else ~low)
 
 
 TWO_PASSES: Sets = {

@@ -50,11 +50,11 @@ class _Shapings(Section):
     def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Drop inactive shapings of user files, which a method without the file lacks."""
         plain: dict[str, Any] = handler(self)
-        off = {key for key, shaping in self if shaping.of_user and not shaping.is_on}
+        off = {key for key, shaping in self if shaping.is_user_defined and not shaping.is_on}
         return {key: value for key, value in plain.items() if key not in off}
 
 
-def shapings_type(kinds: Iterable[type[Shaping]]) -> type[Section]:
+def make_shapings_type(kinds: Iterable[type[Shaping]]) -> type[Section]:
     """Make the section ``method.shaping`` of these kinds."""
     fields: dict[str, Any] = {kind.key: (kind, Field(default=kind(), description=kind.__doc__)) for kind in kinds}
     return create_model("Shapings", __base__=_Shapings, **fields)
@@ -63,7 +63,7 @@ def shapings_type(kinds: Iterable[type[Shaping]]) -> type[Section]:
 if TYPE_CHECKING:
     Shapings = Section
 else:
-    Shapings = shapings_type(shaping_kinds())
+    Shapings = make_shapings_type(shaping_kinds())
 
 
 class Method(TrainingMethod):
@@ -78,16 +78,18 @@ class Method(TrainingMethod):
     tables: ClassVar[MethodTables | None] = BUILT_IN
 
     name: Annotated[Text, Field(title="the name of a method, modifiers joined with +")] = Field(
-        "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
+        "grpo", description="Name of a method, with modifiers joined by +, as `dgpo+lopti` (`rlvr methods` lists them)."
     )
-    advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
-    policy_loss: PolicyLoss = Field(default=PPOClip(), description="The loss of a token from its ratio.")
+    advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage estimator.")
+    policy_loss: PolicyLoss = Field(
+        default=PPOClip(), description="The token loss as a function of the importance ratio."
+    )
     shaping: Shapings = Field(default_factory=lambda: Shapings(), description="Factors on the advantage.")
-    aggregation: Aggregation = Field(default=TokenMean(), description="What the sum over tokens is divided by.")
+    aggregation: Aggregation = Field(default=TokenMean(), description="The divisor of the sum over tokens.")
     passes: Passes = Field(default=OnePass(), description="The passes over a rollout.")
-    kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
+    kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the initial model.")
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
-    reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    reward: Reward = Field(default=Reward(), description="The training reward.")
 
     @field_validator("name")
     @classmethod
@@ -108,7 +110,7 @@ class Method(TrainingMethod):
         except ValueError:
             return choice
 
-    def bound(self, max_length: int) -> Method:
+    def with_max_length(self, max_length: int) -> Method:
         """Return the method for completions of at most ``max_length`` tokens, L of ``constant_length``."""
         return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length)})
 
@@ -165,7 +167,7 @@ class Method(TrainingMethod):
     @property
     def needs_rollout_log_probs(self) -> bool:
         """Return whether old log-probs are needed when a rollout is scored, before the first update."""
-        return self.advantage.needs_reference or self.passes.needs_old_log_probs_of_the_rollout
+        return self.advantage.needs_reference or self.passes.needs_rollout_log_probs
 
     def rollout_terms(self) -> list[str]:
         """Return the names of the terms executed once per rollout; a run counts them."""
@@ -174,10 +176,10 @@ class Method(TrainingMethod):
             *self.reward.terms,
         ]
 
-    def token_terms(self, which: str = "all") -> list[str]:
-        """Return the names of the terms executed for the tokens of pass ``which`` at every update."""
+    def token_terms(self, pass_name: str = "all") -> list[str]:
+        """Return the names of the terms executed for the tokens of pass ``pass_name`` at every update."""
         names = [type(component).__name__ for component in (self.policy_loss, *self.token_shapings)]
-        return [*names, self.aggregation.kind, f"pass:{which}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
+        return [*names, self.aggregation.kind, f"pass:{pass_name}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Return the advantages of a rollout, each (N, 1) or (N, T): as estimated, and after its rollout shapings.
@@ -191,21 +193,21 @@ class Method(TrainingMethod):
             shaped = shaped * prompt_factors(rollout.mask, estimated, rollout.group_size)
         return estimated, shaped
 
-    def shaped(self, tokens: Tokens, which: str = "all") -> Tokens:
-        """Return ``tokens`` with the advantages of pass ``which``."""
+    def shape_tokens(self, tokens: Tokens, pass_name: str = "all") -> Tokens:
+        """Return ``tokens`` with the advantages of pass ``pass_name``."""
         advantages = tokens.advantages.expand_as(tokens.log_probs)
         for shaping in self.token_shapings:
             advantages = advantages * shaping.factor(tokens)
-        selected = self.passes.selected(tokens, which)
+        selected = self.passes.selected(tokens, pass_name)
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
-    def trained(self, tokens: Tokens, which: str = "all") -> Tensor:
-        """Return (B, T) the tokens in the policy's gradient in pass ``which``; ``log_probs`` is not read."""
-        trained = self.shaped(tokens, which).advantages != 0
-        return trained | self.passes.selected(tokens, which) if self.kl.beta > 0 else trained
+    def trained_mask(self, tokens: Tokens, pass_name: str = "all") -> Tensor:
+        """Return (B, T) the tokens in the policy's gradient in pass ``pass_name``; ``log_probs`` is not read."""
+        trained = self.shape_tokens(tokens, pass_name).advantages != 0
+        return trained | self.passes.selected(tokens, pass_name) if self.kl.beta > 0 else trained
 
-    def grad_mask(self, tokens: Tokens, which: str = "all", *, old_known: bool = True) -> Tensor:
-        """Return (B, T) the tokens whose current log-prob affects the gradient of pass ``which``.
+    def grad_mask(self, tokens: Tokens, pass_name: str = "all", *, old_known: bool = True) -> Tensor:
+        """Return (B, T) the tokens whose current log-prob affects the gradient of pass ``pass_name``.
 
         All others may be skipped in the step's forward passes without changing the gradient.
 
@@ -215,9 +217,9 @@ class Method(TrainingMethod):
         """
         valid = tokens.mask.bool()
         if self.advantage.needs_values:
-            return self.passes.selected(tokens, which) if old_known else valid
+            return self.passes.selected(tokens, pass_name) if old_known else valid
         if old_known:
-            mask = self.trained(tokens, which)
+            mask = self.trained_mask(tokens, pass_name)
         else:
             mask = valid if self.kl.beta > 0 else valid & (tokens.advantages != 0)
         return valid & mask.any(dim=1, keepdim=True) if self.policy_loss.reads_whole_rows else mask
@@ -226,7 +228,7 @@ class Method(TrainingMethod):
         self,
         tokens: Tokens,
         count: Tensor,
-        which: str = "all",
+        pass_name: str = "all",
         statistics: Tensor | None = None,
         *,
         sampler_correction: Tensor | None = None,
@@ -236,12 +238,12 @@ class Method(TrainingMethod):
         Args:
             tokens: any part of a step's tokens, with the shaped advantages of :meth:`rollout_advantages`.
             count: ``aggregation.count`` of the whole step.
-            which: the pass.
-            statistics: ``policy_loss.statistics`` of the whole step's :meth:`shaped` tokens.
+            pass_name: the pass.
+            statistics: ``policy_loss.statistics`` of the whole step's :meth:`shape_tokens` tokens.
             sampler_correction: (B, T) or (B, 1) ratio of the training engine's old probability to the sampler's,
                 if they differ; multiplies F A only, by its mean over the row if a row's tokens share a ratio.
         """
-        shaped = self.shaped(tokens, which)
+        shaped = self.shape_tokens(tokens, pass_name)
         # A token without advantage counts 0, even if its ratio overflowed.
         values = torch.where(
             shaped.advantages == 0, 0.0, self.policy_loss.weight(shaped, statistics) * shaped.advantages
@@ -256,7 +258,7 @@ class Method(TrainingMethod):
         if self.kl.beta > 0:
             assert tokens.ref_log_probs is not None
             penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs, tokens.old_log_probs)
-            values = values + torch.where(self.passes.selected(tokens, which), penalty, 0.0)
+            values = values + torch.where(self.passes.selected(tokens, pass_name), penalty, 0.0)
         normaliser = self.aggregation.coefficients(tokens.mask, count).to(values.dtype)
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 
@@ -272,18 +274,18 @@ class Method(TrainingMethod):
         """Return name, choices with their parameters, and hashes over the choices and over their code."""
         components = [self.advantage, self.policy_loss, *self.shapings, self.aggregation, self.passes, self.kl]
         components += [self.reward, self.critic] if self.advantage.needs_values else [self.reward]
-        modules = sorted({__name__, *_modules(type(component).__module__ for component in components)})
+        modules = sorted({__name__, *_imported_modules(type(component).__module__ for component in components)})
         # Without inactive shapings, so that a new kind changes no run.
         plain = self.model_dump(mode="json", exclude={"files"})
         choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}
         return {
             "choices": choices,
             "choices_sha256": text_digest(json.dumps(choices, sort_keys=True)),
-            "code_sha256": text_digest("".join(_source(sys.modules[module]) for module in modules)),
+            "code_sha256": text_digest("".join(_module_source(sys.modules[module]) for module in modules)),
         }
 
 
-def _source(module: ModuleType) -> str:
+def _module_source(module: ModuleType) -> str:
     """Return the text of a module; of a user file the executed one."""
     return str(vars(module).get(TEXT) or inspect.getsource(module))
 
@@ -303,7 +305,7 @@ def any_method(method: type[Method]) -> Any:
     return Annotated[Annotated[method, Tag("rl")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
 
 
-def _modules(names: Iterable[str]) -> set[str]:
+def _imported_modules(names: Iterable[str]) -> set[str]:
     """Return ``names`` and every module of this package that they import, directly or not."""
     modules: set[str] = set()
     waiting = list(names)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.core.section import define_all
+from rlvr_cli.core.section import import_modules
 from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.methods.base import Shaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
@@ -16,23 +16,23 @@ from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 ABOVE = ("method", "equivalence", "user", "checks")
 
 
-def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
+def _register_presets() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
     """Return every method by the date of its paper, those without an arXiv number last, and every modifier."""
     presets = [
         dataclasses.replace(preset, module=module.__name__)
-        for module in define_all(__package__, but=ABOVE)
+        for module in import_modules(__package__, but=ABOVE)
         for preset in getattr(module, "PRESETS", ())
     ]
     written = {preset.name: preset for preset in presets if isinstance(preset, MethodPreset)}
-    methods = [preset.resolved(written) for preset in written.values()]
+    methods = [preset.with_inherited(written) for preset in written.values()]
     modifiers = [preset for preset in presets if isinstance(preset, Modifier)]
     methods.sort(key=lambda preset: (preset.imitates, preset.paper.arxiv or "9999"))
     order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes", "reward.source", "reward.noise"]
-    modifiers.sort(key=lambda preset: _place(next(iter(preset.sets)), order))
+    modifiers.sort(key=lambda preset: _position(next(iter(preset.sets)), order))
     return {preset.name: preset for preset in methods}, {preset.name: preset for preset in modifiers}
 
 
-def _place(key: str, order: Sequence[str]) -> int:
+def _position(key: str, order: Sequence[str]) -> int:
     return next((index for index, section in enumerate(order) if f"{key}.".startswith(f"{section}.")), len(order))
 
 
@@ -44,7 +44,7 @@ def shaping_kinds() -> list[type[Shaping]]:
 # The papers' spellings end in the separator, so they are replaced before a name is split.
 _PLUS_PLUS = re.compile(r"\b(reinforce|raft)\+\+(?=\+|$)")
 
-METHODS, MODIFIER_PRESETS = _registered()
+METHODS, MODIFIER_PRESETS = _register_presets()
 BASES, MODIFIERS = METHODS.keys(), MODIFIER_PRESETS.keys()
 ALIASES = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | {
     "ar-lopti": "reweight+lopti"
@@ -172,17 +172,19 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
         taken = own & keys
         if taken:
             raise ValueError(
-                f'"{text}": {name.base} sets {_choice(taken)} itself, which +{later} would set again. '
+                f'"{text}": {name.base} sets {_conflicting_section(taken)} itself, which +{later} would set again. '
                 f"Write grpo+{later}, or keep {name.base} and override its keys"
             )
         for earlier in name.modifiers[:number]:
             shared = dict(flat(tables.modifiers[earlier].values)).keys() & keys
             if shared:
-                raise ValueError(f'"{text}": {earlier} and {later} both set {_choice(shared)}; keep one of them')
+                raise ValueError(
+                    f'"{text}": {earlier} and {later} both set {_conflicting_section(shared)}; keep one of them'
+                )
     return name
 
 
-def _choice(keys: Collection[str]) -> str:
+def _conflicting_section(keys: Collection[str]) -> str:
     """Return the section whose kind is among `keys`, or the first key, a shaping as a whole."""
     kinds = [key.removesuffix(".kind") for key in keys if key.endswith(".kind")]
     first = min(kinds or keys)

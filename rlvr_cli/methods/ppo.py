@@ -30,7 +30,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Part, Rollout
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
-from rlvr_cli.methods.reinforce_pp import on_last_token, whitened
+from rlvr_cli.methods.reinforce_pp import place_on_last_token, whiten
 
 
 def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -69,7 +69,7 @@ class GAEAdvantage(Advantage):
     """Advantages from a learned value head."""
 
     kind: Literal["gae"] = Field("gae", description="gae = advantages from a learned value head.")
-    gamma: Probability = Field(1.0, description="Discount.")
+    gamma: Probability = Field(1.0, description="Discount factor.")
     lam: Probability = Field(1.0, description="GAE's lambda.")
     whiten: bool = Field(True, description="Whiten advantages over all tokens of the rollout.")
 
@@ -80,13 +80,13 @@ class GAEAdvantage(Advantage):
         """(N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
         assert rollout.values is not None
         valid = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
-        token_rewards = on_last_token(rollout.rewards, rollout.mask)
+        token_rewards = place_on_last_token(rollout.rewards, rollout.mask)
         return gae(token_rewards, rollout.values.detach().double(), valid, self.gamma, self.lam)
 
     def advantages(self, rollout: Rollout) -> Tensor:
         advantages = self.unwhitened(rollout)
         if self.whiten:
-            advantages = whitened(advantages, rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1))
+            advantages = whiten(advantages, rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1))
         return advantages.to(rollout.rewards.dtype)
 
     def returns(self, rollout: Rollout) -> Tensor:
@@ -101,16 +101,16 @@ class Critic(Part):
 
     coef: NotNegative = Field(1.0, description="Weight of the value loss.")
     clip: Annotated[float, Field(gt=0.0)] | None = Field(
-        0.5, description="The value may move this far from its prediction at sampling in one rollout; null = free."
+        0.5, description="Clip range of the value around its prediction at sampling; null = no clip."
     )
     lr_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(
         10.0, description="Learning rate of the value head as a multiple of optimizer.lr."
     )
-    backbone: bool = Field(False, description="Whether the value loss also trains the policy's own layers.")
+    backbone: bool = Field(False, description="Also train the policy's own layers with the value loss.")
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if not advantage.needs_values:
-            reason = f"method.advantage.kind={advantage.name_of_kind} has no critic. Set method.advantage=gae"
+            reason = f"method.advantage.kind={advantage.kind_name} has no critic. Set method.advantage=gae"
             for name in type(self).model_fields:
                 yield f"method.critic.{name}", "method.advantage.kind", reason
 

@@ -100,7 +100,7 @@ class MethodPreset(Preset):
     inherits: str = ""
     trainer: str = ""
 
-    def resolved(self, presets: Mapping[str, MethodPreset]) -> MethodPreset:
+    def with_inherited(self, presets: Mapping[str, MethodPreset]) -> MethodPreset:
         """Add the inherited values, except those of components of another kind.
 
         Raises:
@@ -108,7 +108,7 @@ class MethodPreset(Preset):
         """
         if not self.inherits:
             return self
-        inherited = presets[self.inherits].resolved(presets).sets
+        inherited = presets[self.inherits].with_inherited(presets).sets
         replaced = tuple(
             key.removesuffix("kind")
             for key, (kind, _) in self.sets.items()

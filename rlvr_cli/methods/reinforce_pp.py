@@ -34,7 +34,7 @@ from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 WHITENING_EPSILON = 1e-8
 
 
-def whitened(values: Tensor, mask: Tensor) -> Tensor:
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
     """(N, T) (values - mean) / sqrt(var + 1e-8) over all tokens of ``mask``, var with ddof 1; 0 elsewhere.
 
     Exactly 0 everywhere if all values are equal, where rounding of the mean would leave a remainder.
@@ -50,7 +50,7 @@ def whitened(values: Tensor, mask: Tensor) -> Tensor:
     return result.to(values.dtype)
 
 
-def on_last_token(rewards: Tensor, mask: Tensor) -> Tensor:
+def place_on_last_token(rewards: Tensor, mask: Tensor) -> Tensor:
     """(N, T) float64: each row's reward on its last valid token, 0 elsewhere and where the reward is NaN."""
     valid = mask.bool()
     positions = torch.arange(1, valid.shape[1] + 1, device=mask.device)
@@ -73,11 +73,12 @@ class ReinforcePPAdvantage(Advantage):
 
     kind: Literal["reinforce_pp"] = Field("reinforce_pp", description="reinforce_pp = whitened return-to-go.")
     kl_in_reward: NotNegative = Field(
-        0.001, description="Weight of the per-token KL penalty (k1) inside the reward; 0 = no reference model."
+        0.001,
+        description="Weight of the per-token KL penalty (k1) in the reward; 0 = no penalty and no reference model.",
     )
-    gamma: Probability = Field(1.0, description="Discount of the return.")
+    gamma: Probability = Field(1.0, description="Discount factor of the return.")
     baseline: Literal["none", "group"] = Field(
-        "none", description="group = the group's mean reward is subtracted before whitening."
+        "none", description="group = subtract the group's mean reward before whitening; none = no baseline."
     )
 
     per_token: ClassVar[bool] = True
@@ -99,7 +100,7 @@ class ReinforcePPAdvantage(Advantage):
         if self.baseline == "group":
             unknown = rewards.isnan()
             rewards = group_advantage(rewards, rollout.group_size, divide_by_std=False).masked_fill(unknown, torch.nan)
-        result = on_last_token(rewards, rollout.mask)
+        result = place_on_last_token(rewards, rollout.mask)
         if self.needs_reference:
             assert rollout.old_log_probs is not None and rollout.ref_log_probs is not None
             penalty = self.kl_in_reward * (rollout.old_log_probs.double() - rollout.ref_log_probs.double())
@@ -112,7 +113,7 @@ class ReinforcePPAdvantage(Advantage):
 
     def advantages(self, rollout: Rollout) -> Tensor:
         valid = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
-        return whitened(self.returns(rollout), valid).to(rollout.rewards.dtype)
+        return whiten(self.returns(rollout), valid).to(rollout.rewards.dtype)
 
 
 PAPER = Paper("REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models", "Hu", "2501.03262")

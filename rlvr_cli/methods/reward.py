@@ -47,12 +47,13 @@ class Reward(Part):
 
     source: Literal["verifier", "entropy_min"] = Field(
         "verifier",
-        description="verifier = the task's reward; entropy_min = minus the row's mean token entropy, no verifier.",
+        description="verifier = the task's reward; entropy_min = minus the row's mean token entropy, without a "
+        "verifier.",
     )
     noise: Probability = Field(
         0.0,
-        description="Share of completions whose reward is mirrored in the task's range, lowest + highest - reward "
-        "(0 and 1 change places); accuracy stays clean.",
+        description="Fraction of completions whose reward is mirrored in the task's range: lowest + highest - reward "
+        "(0 and 1 are swapped). Accuracy is that of the unchanged verdicts.",
     )
 
     @property
@@ -73,7 +74,7 @@ class Reward(Part):
             yield Contradiction(
                 ("method.reward.source", "method.advantage.kind"),
                 "method.reward.source=entropy_min is a reward from the policy's entropy, and method.advantage.kind="
-                f"{advantage.name_of_kind} trains by the verifier's verdict, which this reward is not. Set "
+                f"{advantage.kind_name} trains by the verifier's verdict, which this reward is not. Set "
                 "method.advantage=group",
             )
         if self.noise > 0 and self.source == "entropy_min":

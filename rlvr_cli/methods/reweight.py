@@ -31,7 +31,8 @@ class Reweight(TokenShaping):
 
     alpha: Probability = Field(
         0.0,
-        description="Advantage Reweighting's alpha: the factor is alpha p + 1 - alpha, p = old probability; 0 = off.",
+        description="Advantage Reweighting's alpha: the factor is alpha p + 1 - alpha with the old probability p; 0 "
+        "= off.",
     )
 
     def factor(self, tokens: Tokens) -> Tensor:

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.base import Advantage, Rollout
-from rlvr_cli.methods.grpo import group_advantage, rewarded_in_group
+from rlvr_cli.methods.grpo import count_rewarded, group_advantage
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
@@ -36,7 +36,7 @@ class RLOOAdvantage(Advantage):
     def advantages(self, rollout: Rollout) -> Tensor:
         centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)
         # R - mean of the others = n / (n - 1) (R - mean of all); in a group of one there are no others.
-        rewarded = rewarded_in_group(rollout.rewards, rollout.group_size)
+        rewarded = count_rewarded(rollout.rewards, rollout.group_size)
         factor = rewarded.double() / (rewarded - 1).clamp(min=1)
         return (centred * factor.to(centred.dtype)).unsqueeze(1)
 

@@ -30,10 +30,12 @@ class SFT(TrainingMethod):
     splits_steps: ClassVar[bool] = False
     trained_by: ClassVar[str] = "supervised fine-tuning on worked solutions"
 
-    name: Literal["sft"] = Field("sft", description="sft = imitate worked solutions, without rollouts or rewards.")
-    demonstrations: Count = Field(1024, description="Number of the task's own worked solutions.")
+    name: Literal["sft"] = Field("sft", description="sft = train on worked solutions, without rollouts or rewards.")
+    demonstrations: Count = Field(1024, description="Number of worked solutions from the task.")
     data: Text | None = Field(
-        None, description="Worked solutions to use in place of the task's own: JSONL of prompt and completion."
+        None,
+        description="JSONL file of prompt and completion to train on instead of the task's solutions; null = the "
+        "task's.",
     )
 
     def unused(self) -> Iterator[tuple[str, str, str]]:

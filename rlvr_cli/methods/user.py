@@ -1,7 +1,7 @@
 """A method in a user file: its components and presets.
 
-Its classes belong to one load of a configuration: :func:`method_type` builds the section ``method`` with them; they are
-not registered.
+Its classes belong to one load of a configuration: :func:`build_method_type` builds the section ``method`` with them,
+and none is registered.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.lazy import torch
 from rlvr_cli.core.section import Also, Choice
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import PREFIX, UserFile, classes_of, function_line, guarded, load_module, value_text
+from rlvr_cli.core.user_code import PREFIX, UserFile, describe_value, function_line, guard, load_classes, load_module
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
-from rlvr_cli.methods.method import Method, shapings_type
+from rlvr_cli.methods.method import Method, make_shapings_type
 from rlvr_cli.methods.names import (
     ALIASES,
     BUILT_IN,
@@ -68,14 +68,14 @@ class UserMethod:
 
 def load_method(file: UserFile) -> UserMethod:
     """Import the file and return its method. Raises UserError, each problem with file and line."""
-    classes = [kind for kind in classes_of(file) if issubclass(kind, Part)]
+    classes = [kind for kind in load_classes(file) if issubclass(kind, Part)]
     components = [(_section(kind), kind) for kind in classes if _has_name(kind)]
     if problems := list(_part_problems(file, classes)):
         raise UserError(problems)
     for kind in classes:
         for name in COMPUTING & vars(kind).keys():
-            setattr(kind, name, _checked(vars(kind)[name], name, file))
-    method = UserMethod(file, _preset(file, components), tuple(components))
+            setattr(kind, name, _wrap_checked(vars(kind)[name], name, file))
+    method = UserMethod(file, _load_preset(file, components), tuple(components))
     if problems := list(_value_problems(method)):
         raise UserError(problems)
     return method
@@ -107,7 +107,7 @@ def tables_of(methods: tuple[UserMethod, ...]) -> MethodTables:
 
 
 @functools.lru_cache(maxsize=64)
-def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
+def build_method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
     """Build the section ``method`` with the files' names and classes.
 
     It has the further key `files`, the references of the files that the method uses.
@@ -130,13 +130,13 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
         return tuple(method.file.reference for method in needed)
 
     key = (Annotated[tuple[str, ...], BeforeValidator(files)], Field((), validate_default=True, description=_FILES))
-    return _extended(components, tables_of(methods), key)
+    return _extend(components, tables_of(methods), key)
 
 
 _FILES = "The user files of the method, each with the beginning of its SHA-256."
 
 
-def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
+def _extend(components: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
     """Build a section ``method`` with these components besides the built-in ones, and the key `files`."""
     fields: dict[str, Any] = {"files": files}
     for section, family in FAMILIES.items():
@@ -145,7 +145,7 @@ def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables
             field = Field(default=declared.default, description=declared.description)
             fields[section] = (Annotated[cast("Any", family), Also(cast("Any", also))], field)
     if shapings := [kind for _, kind in components if issubclass(kind, Shaping)]:
-        every = shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.order))
+        every = make_shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.order))
         description = Method.model_fields["shaping"].description
         fields["shaping"] = (every, Field(default_factory=every, description=description))
     tabled = type("Tabled", (), {"__annotations__": {"tables": ClassVar[Any]}, "tables": tables})
@@ -154,7 +154,7 @@ def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables
 
 def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
     for kind in classes:
-        where, is_shaping = f"{file.at(kind.__name__)}: {kind.__name__}", issubclass(kind, Shaping)
+        where, is_shaping = f"{file.location(kind.__name__)}: {kind.__name__}", issubclass(kind, Shaping)
         key = "key" if is_shaping else "kind"
         if not _has_name(kind):
             if not any(kind in other.__mro__[1:] for other in classes):
@@ -178,10 +178,10 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
                 yield f"{where}: {parameter} has no default; write `{parameter}: ... = Field(DEFAULT, ...)`"
 
 
-def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset:
+def _load_preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset:
     """Return the file's preset: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
     module = load_module(file)
-    written, where = vars(module).get("PRESETS"), file.at("PRESETS")
+    written, where = vars(module).get("PRESETS"), file.location("PRESETS")
     if written is None:
         if len(classes) != 1:
             has = f"several classes, {', '.join(kind.__name__ for _, kind in classes)}, and no PRESETS"
@@ -189,7 +189,7 @@ def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset
                 f"{where}: has {has if classes else 'no method'}. A file has one class that inherits from PolicyLoss, "
                 f"Advantage or another part of rlvr_cli.methods, or PRESETS that name all its classes ({EXAMPLE})."
             )
-        written = _preset_of(file, *classes[0])
+        written = _default_preset(file, *classes[0])
     presets = list(written) if isinstance(written, (tuple, list)) else [written]
     preset: Any = presets[0] if len(presets) == 1 else None
     if not isinstance(preset, (MethodPreset, Modifier)) or getattr(preset, "imitates", False):
@@ -203,15 +203,15 @@ def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset
         if preset.inherits and preset.inherits not in METHODS:
             hint = did_you_mean(preset.inherits, METHODS)
             raise UserError(f"{where}: inherits={preset.inherits!r}: no such method.{hint}")
-        preset = preset.resolved(METHODS)
+        preset = preset.with_inherited(METHODS)
     return cast("Preset", dataclasses.replace(preset, module=module.__name__, file=str(file.path), aliases=()))
 
 
-def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
+def _default_preset(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
     name = file.path.name
     if section not in FAMILIES:
         raise UserError(
-            f"{file.at(kind.__name__)}: {kind.__name__} modifies a method, and nothing says how strongly. Write "
+            f"{file.location(kind.__name__)}: {kind.__name__} modifies a method, and nothing says how strongly. Write "
             f'`PRESETS = (Modifier("{_name_of(kind).replace("_", "-")}", title=..., summary=..., paper=..., '
             f'sets={{"{section}.{kind.main_key}": (VALUE, "why")}}),)` ({EXAMPLE}).'
         )
@@ -229,23 +229,23 @@ def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
 
 def _value_problems(user_method: UserMethod) -> Iterator[str]:
     """Yield the values of a preset that a method does not take, and the classes of its file that it leaves out."""
-    file, preset, method_class = user_method.file, user_method.preset, method_type((user_method,))
+    file, preset, method_class = user_method.file, user_method.preset, build_method_type((user_method,))
     merged = Merged(schema_of(method_class))
     for layer in (*([METHODS["grpo"]] if isinstance(preset, Modifier) else []), preset):
         merged.add(Layer(layer.label, dict(layer.values), preset=True))
     method, faults = validate(method_class, merged, lambda section, _: section.contradictions())
-    yield from (f"{file.at('PRESETS')}: PRESETS: {message}" for _, message in faults)
+    yield from (f"{file.location('PRESETS')}: PRESETS: {message}" for _, message in faults)
     for section, kind in () if faults else user_method.components:
         chosen = functools.reduce(getattr, section.split("."), cast("Any", method))
         if not isinstance(chosen, kind) or (isinstance(chosen, Shaping) and not chosen.is_on):
             key, value = ("kind", _name_of(kind)) if section in FAMILIES else (kind.main_key, "what switches it on")
             yield (
-                f"{file.at(kind.__name__)}: {kind.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
-                f"PRESETS ({EXAMPLE})"
+                f"{file.location(kind.__name__)}: {kind.__name__} is off in {preset.name}: set {section}.{key} to "
+                f"{value} in PRESETS ({EXAMPLE})"
             )
 
 
-def _checked(function: Callable[..., Any], name: str, file: UserFile) -> Callable[..., Any]:
+def _wrap_checked(function: Callable[..., Any], name: str, file: UserFile) -> Callable[..., Any]:
     """Make the method whose errors name the file's line, and whose results are what they must be, or are refused."""
     if inspect.unwrap(function) is not function:
         return function
@@ -254,38 +254,38 @@ def _checked(function: Callable[..., Any], name: str, file: UserFile) -> Callabl
     def checked(self: Any, first: Any, *arguments: Any, **named: Any) -> Any:
         gradients, called = torch.is_grad_enabled(), f"{name} of {type(self).__name__}"
         try:
-            with guarded(file, called):
+            with guard(file, called):
                 result = function(self, first, *arguments, **named)
         finally:
             changed = torch.is_grad_enabled() != gradients
             torch.set_grad_enabled(gradients)
-        if wrong := "switches torch's gradients on or off" if changed else _wrong_result(name, first, result):
+        if wrong := "switches torch's gradients on or off" if changed else _result_problem(name, first, result):
             raise RunError(f"{function_line(function, file)}: {called} {wrong}.")
         return result
 
     return checked
 
 
-def _wrong_result(name: str, first: Any, result: Any) -> str:
+def _result_problem(name: str, first: Any, result: Any) -> str:
     """Return what is wrong with a result, for what was computed from ``first``: tokens, a rollout or a mask."""
     if name not in (*_PER_TOKEN, *_PER_ROW) or (mask := getattr(first, "mask", first)) is None:
         return ""
     rows, length = mask.shape
     shapes = [(rows, length)] if name in _PER_TOKEN else [(rows, 1), (rows, length)]
-    return wrong_shape(result, shapes, (rows, length))
+    return shape_problem(result, shapes, (rows, length))
 
 
-def wrong_shape(result: Any, shapes: Sequence[tuple[int, ...]], tokens: tuple[int, ...]) -> str:
+def shape_problem(result: Any, shapes: Sequence[tuple[int, ...]], tokens: tuple[int, ...]) -> str:
     """Return what is wrong with a result that must be a tensor of one of the shapes, for ``tokens`` of another."""
     wanted = " or ".join(map(str, shapes))
     if not isinstance(result, torch.Tensor):
-        return f"returned {value_text(result)}; a tensor of shape {wanted} is wanted"
+        return f"returned {describe_value(result)}; a tensor of shape {wanted} is wanted"
     if tuple(result.shape) not in shapes:
         return f"returned shape {tuple(result.shape)} for tokens of shape {tokens}; wanted: {wanted}"
     return ""
 
 
-def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Method]:
+def build_recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Method]:
     """Make the section ``method`` of a recorded run without importing its files.
 
     Kinds and shapings that are not built in keep their keys as they are; they compute nothing.
@@ -300,7 +300,7 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
         if key not in Shaping.registered and isinstance(keys, dict):
             components.append((f"shaping.{key}", _recorded_part(Shaping, keys, key=key, is_on=True)))
     recorded = (Annotated[tuple[str, ...], BeforeValidator(tuple)], Field(tuple(files), description=_FILES))
-    return _extended(components, None, recorded)
+    return _extend(components, None, recorded)
 
 
 def _recorded_part(family: type[Part], values: Mapping[str, Any], **attributes: Any) -> type[Part]:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from rlvr_cli.config.load import preset_document, preset_names
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.text import did_you_mean, without_secrets
+from rlvr_cli.core.text import did_you_mean, redact_secrets
 
 # The bases that ship with the package, each in a folder of its lab's name.
 LAB_BASES = Path(__file__).parent / "lab"
@@ -137,7 +137,7 @@ def find_connection_problem() -> str | None:
     except urllib.error.HTTPError:
         return None  # a response
     except OSError as error:
-        return f"no connection to {without_secrets(endpoint)} ({getattr(error, 'reason', error)})"
+        return f"no connection to {redact_secrets(endpoint)} ({getattr(error, 'reason', error)})"
     return None
 
 

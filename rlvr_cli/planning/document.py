@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.core.table import ResultDocument, Table
-from rlvr_cli.core.text import duration_in_words
+from rlvr_cli.core.text import format_duration
 from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.models.sampling.memory import gib
 
@@ -241,11 +241,9 @@ def _time_sentence(plan: dict[str, Any]) -> str:
         )
     expected = time["seconds_expected"]
     usual = (
-        ""
-        if expected is None
-        else f"{duration_in_words(expected)} at {time['tokens_per_completion']:.0f} tokens each, "
+        "" if expected is None else f"{format_duration(expected)} at {time['tokens_per_completion']:.0f} tokens each, "
     )
     return (
-        f"Time: {usual}{duration_in_words(time['seconds_at_most'])} if every completion has the full length, at "
+        f"Time: {usual}{format_duration(time['seconds_at_most'])} if every completion has the full length, at "
         f"{time['tokens_per_second']:,.0f} tokens a second ({time['source']})."
     )

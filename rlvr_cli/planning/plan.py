@@ -116,11 +116,11 @@ def _checkpoint_count(steps_total: int, every: int) -> int:
 
 def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
     """Return :func:`plan_training`, :func:`resources` and `cautions`; the data may be missing."""
-    from rlvr_cli.config.checks import cautions
+    from rlvr_cli.config.checks import config_warnings
     from rlvr_cli.tasks.data import generated_hint
     from rlvr_cli.tasks.sets import needs_folder
 
-    warnings = cautions(config)
+    warnings = config_warnings(config)
     try:
         check_readable(config)
     except UserError as error:

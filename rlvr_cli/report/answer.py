@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
 from rlvr_cli.compare.words import comparative, sentence, signed_text, these_runs, what_is_compared
-from rlvr_cli.core.text import capital, count, listed, some
+from rlvr_cli.core.text import capitalize, count, ellipsize, join_and
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
@@ -65,11 +65,11 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
     names = [arm.name for arm in subject.arms]
     tasks = dict.fromkeys(problems_name(run.values["task.name"], run.values["task.data"]) for run in subject.runs)
     models = dict.fromkeys(str(run.values["model.name"]) for run in subject.runs)
-    where = f"{listed(list(tasks))} with the model {listed(list(models))}"
+    where = f"{join_and(list(tasks))} with the model {join_and(list(models))}"
     learned = tuple(_learned(name, change) for name, change in changes.items())
     if len(names) > 1:
-        short = " ".join(["It is not known yet.", *map(capital, subject.readiness.lacking)])
-        return PageAnswer(f"How do {listed(names)} compare on {where}?", short, learned)
+        short = " ".join(["It is not known yet.", *map(capitalize, subject.readiness.lacking)])
+        return PageAnswer(f"How do {join_and(names)} compare on {where}?", short, learned)
     finals = [final for setting in evaluations if (final := final_accuracy(setting)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
         f"{finals[0][0]} What it was before is not known."
@@ -77,7 +77,7 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
         else "No held-out evaluations at two times tell what was learned."
     )
     idle = [text for run in subject.arms[0].runs.values() if (text := without_signal(run)) is not None]
-    short = " ".join([short, *map(capital, dict.fromkeys(idle))])
+    short = " ".join([short, *map(capitalize, dict.fromkeys(idle))])
     after = tuple(Sentence("neutral", "final", f"{names[0]}: {text}") for _, text in finals)
     facts = tuple(_how_to_know(subject, evaluations[0])) if finals and not changes else ()
     return PageAnswer(f"What did {names[0]} learn on {where}?", short, (*learned, *after), facts)
@@ -118,9 +118,9 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
         runs = "does this run" if len(names) == 1 else "do these runs"
         number = len(comparison.scores.arms[base])
         of_base = "this run" if number == 1 else f"these {number} runs"
-        return f"How {runs} of {listed(names)} differ from {of_base} of {base}?"
+        return f"How {runs} of {join_and(names)} differ from {of_base} of {base}?"
     if declared(metric).higher_is_better is None:
-        return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
+        return f"How does the {metric_name(metric).strip()} of {join_and(names)} differ from that of {base}?"
     if len(names) == 1:
         return f"Is {names[0]} better than {base}?"
     if len(names) > MOST_NAMED:
@@ -146,19 +146,21 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
             groups.setdefault(key, []).append(row.arm)
         elif verdict == "single":
             difference = signed_text(metric, contrast.difference)
-            single.append(f"{capital(these_runs(comparison, row.arm))}: {difference}.")
+            single.append(f"{capitalize(these_runs(comparison, row.arm))}: {difference}.")
         else:
             (unseen if verdict == "unseen" else unknown).append(row.arm)
     verdicts = []
     for (uncertain, than), arms in sorted(groups.items(), key=lambda item: item[0][0]):
         verb = "may be" if uncertain else "is" if len(arms) == 1 else "are"
-        subjects = listed(arms) if not many else count(len(arms), "arm") if than == "worse than" else some(arms, FEW)
+        subjects = (
+            join_and(arms) if not many else count(len(arms), "arm") if than == "worse than" else ellipsize(arms, FEW)
+        )
         verdicts.append(f"{subjects} {verb} {than} {base}.")
     if unseen:
         rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
-        verdicts.append(f"No difference from {base} can be seen for {rest if many else listed(unseen)}.")
+        verdicts.append(f"No difference from {base} can be seen for {rest if many else join_and(unseen)}.")
     if unknown:
-        verdicts.append(f"There is no interval for {some(unknown, FEW) if many else listed(unknown)}.")
+        verdicts.append(f"There is no interval for {ellipsize(unknown, FEW) if many else join_and(unknown)}.")
     if single:
         verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
         verdicts.append("That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those.")
@@ -169,7 +171,7 @@ def _sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) ->
     metric = comparison.scores.metric
     text = sentence(comparison, row)
     if contrast.verdict in ("unseen", "single"):
-        text = capital(text)
+        text = capitalize(text)
     if contrast.verdict == "single":
         return Sentence("neutral", "", text)
     if contrast.verdict in WORDS:

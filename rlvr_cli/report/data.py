@@ -10,8 +10,8 @@ from pathlib import Path
 from rlvr_cli.compare.read import choose_baseline, read_task
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.results import TaskComparison, compare_task
-from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.text import some
+from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.text import ellipsize
 from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.evaluation import has_evaluation
@@ -60,7 +60,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     notes, problems = selected.notes, [*request.validate(), *selected.problems]
     runs = tuple(replace(run, kept=_steps(run, problems)) for run in selected.runs)
     arms: tuple[Arm, ...] = ()
-    with collecting(problems):
+    with collect_problems(problems):
         arms = group_arms(runs, request.by, alone=True) if runs else ()
         baseline = choose_baseline(request, arms)
     sweeps = _sweeps(runs, problems)
@@ -92,7 +92,7 @@ def _page_baseline(comparison: TaskComparison, arms: Sequence[Arm]) -> str:
 
 def _steps(run: Run, problems: list[str]) -> Steps:
     steps = Steps([], [])
-    with collecting(problems):
+    with collect_problems(problems):
         steps = read_steps(run.dir)
     if wrong := len(steps.metrics) - len(whole_rows(steps.metrics)):
         problems.append(f"{run.dir.metrics_path}: {wrong} of its lines are no optimizer step's. The file was altered.")
@@ -106,7 +106,7 @@ def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, SweepPlan]:
         sweep = SweepDir(folder)
         if not sweep.exists():
             continue
-        with collecting(problems):
+        with collect_problems(problems):
             plan = sweep.read_plan()
             folders = (sweep.run_dir(trial) for trial in plan.named)
             if {run.path for run in folders if run.manifest_path.exists()} <= paths:
@@ -171,7 +171,9 @@ def _lacking(request: CompareRequest, arms: Sequence[Arm], ready: Sequence[Run])
         return [f"the baseline, {request.baseline}, has no {kind} yet."]
     base = next(arm.runs for arm in with_some if arm.name == baseline)
     if not request.unpaired and (apart := [arm.name for arm in with_some if not set(arm.runs) & set(base)]):
-        return [f"runs are compared in pairs of one seed, and {some(apart, SHOWN)} and {baseline} share no seed yet."]
+        return [
+            f"runs are compared in pairs of one seed, and {ellipsize(apart, SHOWN)} and {baseline} share no seed yet."
+        ]
     return []
 
 
@@ -193,7 +195,7 @@ def _states(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:
 def _not_begun(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
     waiting = {folder: _waiting(folder, plan) for folder, plan in sweeps.items()}
     return [
-        f"{folder}: {len(names)} of its {len(sweeps[folder].named)} trials have not begun ({some(names, SHOWN)})."
+        f"{folder}: {len(names)} of its {len(sweeps[folder].named)} trials have not begun ({ellipsize(names, SHOWN)})."
         for folder, names in waiting.items()
         if names
     ]
@@ -220,4 +222,4 @@ def _evaluate(runs: Sequence[Run], request: CompareRequest) -> list[str]:
 
 
 def _names(runs: Sequence[Run]) -> str:
-    return some([run.path for run in runs], SHOWN)
+    return ellipsize([run.path for run in runs], SHOWN)

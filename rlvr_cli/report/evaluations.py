@@ -12,9 +12,9 @@ from rlvr_cli.compare.evaluations import common_problems
 from rlvr_cli.compare.read import read_task
 from rlvr_cli.compare.results import Contrast, TaskComparison, arm_mean, bounded, compare_task
 from rlvr_cli.compare.words import p_text
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import capital, count
+from rlvr_cli.core.text import capitalize, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference
@@ -59,7 +59,7 @@ def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
             if compared:
                 alike = {"": [compared[run.path]]} if run.path in compared else {}
             else:
-                with collecting(problems):
+                with collect_problems(problems):
                     alike = group_by_settings(finals(run.dir))
             for key, evaluations in alike.items():
                 arms = by_setting.setdefault(key, {})
@@ -95,7 +95,7 @@ def final_accuracy(setting: MeasuredSetting) -> tuple[str, str] | None:
     ((_, own),) = setting.arms.items()
     value = _mean(metric, own, ids)
     return (
-        f"{capital(held_out_accuracy(metric))} is {value.split()[0]} after training.",
+        f"{capitalize(held_out_accuracy(metric))} is {value.split()[0]} after training.",
         f"{metric_name(metric).strip()} {value} ({setting.title}, {count(len(ids), 'problem')}, "
         f"{count(len(own), 'run')})",
     )
@@ -199,7 +199,7 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     measured_twice = [pair for pair in pairs if pair is not None]
     if not measured_twice:
         return None
-    with collecting(problems):
+    with collect_problems(problems):
         return _change(arm, [first for first, _ in measured_twice], [last for _, last in measured_twice])
     return None
 
@@ -210,7 +210,7 @@ def in_short(change: MetricChange) -> str:
     metric = held_out_accuracy(change.metric)
     if not change.clear:
         return f"No change of {metric} can be seen: {start} {change.first}, {end} {change.last}."
-    return f"{capital(metric)} {change.verb} from {start} {change.first} to {end} {change.last}."
+    return f"{capitalize(metric)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
 def change_in_words(change: MetricChange) -> str:
@@ -285,7 +285,7 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
 def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
     """Return the first and the last held-out evaluation of training; None without two."""
     every: list[Evaluation] = []
-    with collecting(problems):
+    with collect_problems(problems):
         every = run.held_out
     if len(every) < 2:
         return None
@@ -303,7 +303,7 @@ def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Momen
         if not base.steps and _same_model(base.result["model"], run.config.model.name)
     ]
     of_run: list[Evaluation] = []
-    with collecting(problems):
+    with collect_problems(problems):
         of_run = finals(run.dir) if bases else []
     pairs = {
         after.folder: (base, after)

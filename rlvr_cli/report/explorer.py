@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import number
-from rlvr_cli.core.text import count, one_line, shortened, visible
+from rlvr_cli.core.files import finite
+from rlvr_cli.core.text import count, escape_control, shorten, to_one_line
 from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import BASE, MeasuredSetting, MetricChange, first_and_last
@@ -190,20 +190,20 @@ def _fields(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "problem": str(sample["problem"]),
         "sample": GREEDY if sample["sample"] == GREEDY else int(sample["sample"]) + 1,
-        "reason": one_line(sample["reason"]),
+        "reason": to_one_line(sample["reason"]),
         "right": int(bool(sample["correct"])),
-        "reward": number(sample.get("reward")),
+        "reward": finite(sample.get("reward")),
         "tokens": tokens if isinstance(tokens, int) else None,
         "cut": int(bool(sample["truncated"])),
-        "answer": None if answer is None else shortened(one_line(str(answer)), _MOST_ANSWER),
-        "text": cut_middle(visible(sample["text"]))[0],
+        "answer": None if answer is None else shorten(to_one_line(str(answer)), _MOST_ANSWER),
+        "text": cut_middle(escape_control(sample["text"]))[0],
     }
 
 
 def _pack_rows(
     names: Sequence[str], sources: Sequence[Source], rows: Sequence[tuple[int, int, Mapping[str, Any]]]
 ) -> str:
-    groups = {problem.id: one_line(problem.subgroup) for source in sources for problem in source.evaluation.rows}
+    groups = {problem.id: to_one_line(problem.subgroup) for source in sources for problem in source.evaluation.rows}
     indices = {name: index for index, name in enumerate(dict.fromkeys(row["problem"] for *_, row in rows))}
     columns: dict[str, list[Any]] = {"source": [index for index, *_ in rows]}
     for key in rows[0][2]:
@@ -212,9 +212,9 @@ def _pack_rows(
         {
             "arms": list(names),
             "sources": [
-                {"arm": source.arm, "run": one_line(source.run), "of": one_line(source.of)} for source in sources
+                {"arm": source.arm, "run": to_one_line(source.run), "of": to_one_line(source.of)} for source in sources
             ],
-            "problems": [[one_line(name), groups[name]] for name in indices],
+            "problems": [[to_one_line(name), groups[name]] for name in indices],
             "rows": columns,
         }
     )

@@ -11,9 +11,9 @@ from typing import TypeVar
 from rlvr_cli.compare.document import task_tables
 from rlvr_cli.compare.results import TaskComparison
 from rlvr_cli.compare.words import base_cost, power_lines, what_is_compared
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import one_line, told_apart
+from rlvr_cli.core.text import to_one_line, unique_labels
 from rlvr_cli.report.answer import PageAnswer, answer
 from rlvr_cli.report.charts.chart import MOST_SHOWN, Chart
 from rlvr_cli.report.charts.cost import cost_figure
@@ -109,8 +109,8 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
     # One name of an arm in the legend, the caption and the numbers of every chart.
-    short_names = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
-    names = [short_names[one_line(arm.name)] for arm in subject.arms]
+    short_names = unique_labels([to_one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
+    names = [short_names[to_one_line(arm.name)] for arm in subject.arms]
     indices = arm_indices(subject, names)
     spent = arms_spent(subject, problems)
     figures = _draw_figures(subject, names, indices, evaluations, spent, problems)
@@ -241,6 +241,6 @@ def _draw_figures(
 
 
 def _try(make: Callable[[], T], otherwise: T, problems: list[str]) -> T:
-    with collecting(problems):
+    with collect_problems(problems):
         return make()
     return otherwise

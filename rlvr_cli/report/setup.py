@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.table import NONE, Table
-from rlvr_cli.core.text import clock, count, listed, some
+from rlvr_cli.core.text import count, ellipsize, format_seconds, join_and
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting
 from rlvr_cli.runs.listing import moment_of
@@ -55,7 +55,7 @@ def environment_table(subject: ReportData) -> Table:
             rows.append((name, _by_run(by_value)))
             differing += [name] if len(by_value) > 1 else []
     differing += [f"the method's code within {arm.name}" for arm in subject.arms if len(_codes(arm)) > 1]
-    note = f"Not the same in all runs: {listed(differing)}." if differing else ""
+    note = f"Not the same in all runs: {join_and(differing)}." if differing else ""
     alike = f", the same in all {len(runs)} runs" if len(runs) > 1 and not differing else ""
     return Table(f"Software and hardware{alike}", ("", "value"), rows, texts=(1,), note=note)
 
@@ -86,7 +86,7 @@ def runs_table(subject: ReportData) -> Table:
 def _by_run(by_value: Mapping[str, Sequence[Run]]) -> str:
     if len(by_value) == 1:
         return next(iter(by_value))
-    names = {value: some([run.dir.name for run in runs], SHOWN) for value, runs in by_value.items()}
+    names = {value: ellipsize([run.dir.name for run in runs], SHOWN) for value, runs in by_value.items()}
     return "; ".join(f"{value} ({runs})" for value, runs in names.items())
 
 
@@ -117,7 +117,7 @@ def _gib(value: Any) -> str:
 
 def _lasted(created: Any, finished: Any) -> str:
     try:
-        return clock((datetime.fromisoformat(finished) - datetime.fromisoformat(created)).total_seconds())
+        return format_seconds((datetime.fromisoformat(finished) - datetime.fromisoformat(created)).total_seconds())
     except (TypeError, ValueError):
         return NONE
 

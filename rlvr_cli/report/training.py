@@ -9,10 +9,10 @@ from typing import Any
 
 from rlvr_cli.collapse.alerts import Alert, AlertMonitor
 from rlvr_cli.compare.words import ratio_text
-from rlvr_cli.core.errors import collecting
-from rlvr_cli.core.files import number
+from rlvr_cli.core.errors import collect_problems
+from rlvr_cli.core.files import finite
 from rlvr_cli.core.table import NONE, Table
-from rlvr_cli.core.text import clock, count, listed
+from rlvr_cli.core.text import count, format_seconds, join_and
 from rlvr_cli.report.charts.reasons import last_window
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.store.arm import Arm
@@ -66,7 +66,7 @@ class _Window:
 
 def _from_to(windows: Sequence[_Window], key: str, form: str) -> str:
     first, last = (
-        _mean([_mean([number(row.get(key)) for row in rows]) for rows in ends])
+        _mean([_mean([finite(row.get(key)) for row in rows]) for rows in ends])
         for ends in ([window.first for window in windows], [window.last for window in windows])
     )
     return NONE if first is None or last is None else f"{form.format(first)} → {form.format(last)}"
@@ -104,7 +104,7 @@ def arms_spent(subject: ReportData, problems: list[str]) -> dict[str, list[dict[
     spent: dict[str, list[dict[str, float]]] = {}
     for run, name in ((run, arm.name) for arm in subject.arms for run in arm.runs.values()):
         if run.steps.metrics and run.steps.timings:
-            with collecting(problems):
+            with collect_problems(problems):
                 spent.setdefault(name, []).append(_spent(run))
     return spent
 
@@ -129,7 +129,7 @@ def _spent(run: Run) -> dict[str, float]:
     spent["tokens trained on"] = last["update_tokens"]
     timings = run.steps.timings[:steps]
     for key, name in _PHASES.items():
-        seconds = [value for row in timings if (value := number(row.get(f"seconds/{key}"))) is not None]
+        seconds = [value for row in timings if (value := finite(row.get(f"seconds/{key}"))) is not None]
         if seconds:
             spent[name] = math.fsum(seconds)
     spent[UPDATES], spent[ALL] = last["update_seconds"], last["seconds"]
@@ -145,7 +145,7 @@ def _with_ratio(cost: str, value: float | None, base: float | None) -> str:
     if value is None:
         return NONE
     timed = cost in (*_PHASES.values(), UPDATES, ALL)
-    text = clock(value) if timed else f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
+    text = format_seconds(value) if timed else f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
     return text if not base or value == base else f"{text} ({ratio_text(value / base)})"
 
 
@@ -209,7 +209,7 @@ def run_alerts(run: Run, problems: list[str]) -> list[Alert]:
     """Compute the alerts of a run from its lines; damaged lines become an entry of ``problems``."""
     for row in run.steps.metrics:
         for name in ("accuracy", "entropy", "length", "reward"):
-            if row.get(name) is not None and number(row[name]) is None:
+            if row.get(name) is not None and finite(row[name]) is None:
                 problems.append(f"{run.dir.metrics_path}: {name} is {row[name]!r}, not a number. The file was altered.")
                 return []
     try:
@@ -231,4 +231,4 @@ def _verdict(arm: Arm, alerts: Mapping[str, list[str]], ending: str = "") -> str
     if not alerts:
         return f"{arm.name}: no sign of collapse in {runs}."
     names = dict.fromkeys(name for names in alerts.values() for name in names)
-    return f"{arm.name}: {listed(list(names))} in {len(alerts)} of {runs} ({', '.join(alerts)}){ending}."
+    return f"{arm.name}: {join_and(list(names))} in {len(alerts)} of {runs} ({', '.join(alerts)}){ending}."

@@ -15,7 +15,7 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.terminal import Marked
-from rlvr_cli.core.text import template_environment, visible
+from rlvr_cli.core.text import escape_control, template_environment
 from rlvr_cli.report.data import read_subject
 from rlvr_cli.report.page import make_page
 
@@ -101,7 +101,7 @@ def render(page: Page) -> str:
     environment.filters["code"] = _code
     environment.globals["arms"] = page.indices
     environment.globals["dash"] = lambda arm: " ".join(map(str, dash(arm)))
-    environment.filters["css"] = lambda name: "".join(f"\\{ord(letter):x} " for letter in visible(name))
+    environment.filters["css"] = lambda name: "".join(f"\\{ord(letter):x} " for letter in escape_control(name))
     environment.globals["columns"] = MOST_COLUMNS
     environment.globals["colours"] = len(COLOURS)
     script = (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
@@ -116,9 +116,9 @@ def _code(text: str) -> Markup:
     """Return a sentence with the text between back-quotes as code."""
     from markupsafe import Markup, escape
 
-    pieces = visible(text).split("`")
+    pieces = escape_control(text).split("`")
     if len(pieces) % 2 == 0:
-        return escape(visible(text))
+        return escape(escape_control(text))
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece) for index, piece in enumerate(pieces)
     )
@@ -126,7 +126,7 @@ def _code(text: str) -> Markup:
 
 def _printable(value: Any) -> Any:
     if isinstance(value, Marked):
-        return visible(value.text)
+        return escape_control(value.text)
     if not isinstance(value, str):
         return value
-    return type(value)(visible(value)) if hasattr(value, "__html__") else visible(value)
+    return type(value)(escape_control(value)) if hasattr(value, "__html__") else escape_control(value)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import LOCK, check_no_link, replace_folder, sole_writer, write_json
+from rlvr_cli.core.files import LOCK, check_no_link, lock_folder, replace_folder, write_json
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY, WRITER_KEY, __version__, other_format
 
 # Status of a queued run that has not started.
@@ -115,7 +115,7 @@ class RunDir:
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock the run directory. Raises UserError when another process holds the lock."""
-        return sole_writer(self.path, "Wait for it, stop it, or choose another run.name.")
+        return lock_folder(self.path, "Wait for it, stop it, or choose another run.name.")
 
 
 def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir], None] = lambda run: None) -> RunDir:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import is_held, number, tail_jsonl
+from rlvr_cli.core.files import finite, is_held, tail_jsonl
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, list_runs
 
@@ -211,14 +211,14 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
     `seconds_left`; None where unknown.
     """
     same = {name: run.get(name) for name in ("name", "path", "status", "damage", "method", "task", "model", "seed")}
-    totals = {name: number(run.get(name)) for name in ("rollouts_total", "steps_total")}
-    fields = {**same, **totals, "step": number(run.get("step")), "rollout": number(run.get("rollout"))}
+    totals = {name: finite(run.get(name)) for name in ("rollouts_total", "steps_total")}
+    fields = {**same, **totals, "step": finite(run.get("step")), "rollout": finite(run.get("rollout"))}
     if run["status"] != "running":
         return {**fields, **_numbers(run["last_metrics"]), "tokens_per_second": None, "seconds_left": None}
     run_dir = RunDir(Path(run["path"]))
     rows, timings = tail_jsonl(run_dir.metrics_path), tail_jsonl(run_dir.timings_path)
     last = rows[-1] if rows else run["last_metrics"]
-    step = number(last.get("step")) or 0.0
+    step = finite(last.get("step")) or 0.0
     updates = _updates(totals)
     if rows:
         fields |= {"step": step, "rollout": None if updates is None else float(step // updates)}
@@ -230,7 +230,7 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float | str | None]:
-    return {"alerts": alerts_on(row), **{name: number(row.get(name)) for name in NUMBERS}}
+    return {"alerts": alerts_on(row), **{name: finite(row.get(name)) for name in NUMBERS}}
 
 
 def _updates(totals: dict[str, float | None]) -> float | None:
@@ -245,8 +245,8 @@ def _recent(
 
     Saving and evaluating are excluded.
     """
-    trained = {row["step"]: number(row.get("update_tokens")) for row in rows if type(row.get("step")) is int}
-    timed = {row["step"]: number(row.get("seconds")) for row in timings if type(row.get("step")) is int}
+    trained = {row["step"]: finite(row.get("update_tokens")) for row in rows if type(row.get("step")) is int}
+    timed = {row["step"]: finite(row.get("seconds")) for row in timings if type(row.get("step")) is int}
     both = [
         (step, seconds, tokens)
         for step, seconds in sorted(timed.items())[-updates * RECENT_ROLLOUTS :]

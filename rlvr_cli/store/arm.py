@@ -13,7 +13,7 @@ from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.methods.equivalence import SameGradient, same_gradients
+from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
 from rlvr_cli.methods.method import AnyMethod
 from rlvr_cli.store.find import Run
 
@@ -141,7 +141,7 @@ def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
     return [
         same
         for (updates, _), methods in groups.items()
-        for same in same_gradients(methods, updates)
+        for same in find_same_gradients(methods, updates)
         if len({methods[name].model_dump_json() for name in same.names}) > 1
     ]
 

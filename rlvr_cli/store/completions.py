@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import number
-from rlvr_cli.core.text import one_line, shortened, visible
+from rlvr_cli.core.files import finite
+from rlvr_cli.core.text import escape_control, shorten, to_one_line
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 
@@ -223,9 +223,9 @@ def _sampled(when: str, path: Path, problem: str, records: Sequence[tuple[int, R
     return Sampled(
         when=when,
         rollout=_number(path) + 1,
-        problem=one_line(problem),
-        subgroup=one_line(record["subgroup"]),
-        prompt=shortened(visible(record["prompt"]), MOST_PROMPT),
+        problem=to_one_line(problem),
+        subgroup=to_one_line(record["subgroup"]),
+        prompt=shorten(escape_control(record["prompt"]), MOST_PROMPT),
         right=sum(each["correct"] for _, each in records),
         completions_of_problem=len(records),
         completions=tuple(_completion(*pair) for pair in picked if pair is not None),
@@ -234,7 +234,7 @@ def _sampled(when: str, path: Path, problem: str, records: Sequence[tuple[int, R
 
 def _completion(line: int, record: Record) -> Completion:
     pieces = _pieces(record)
-    text = visible(record["completion"])
+    text = escape_control(record["completion"])
     if pieces is None:
         text, left_out = cut_middle(text)
         excerpt: tuple[Piece, ...] = ()
@@ -247,10 +247,10 @@ def _completion(line: int, record: Record) -> Completion:
     return Completion(
         number=line,
         correct=record["correct"],
-        reason=one_line(record["reason"]),
-        reward=number(record.get("reward")),
-        advantage=number(record.get("advantage")),
-        answer=None if answer is None else shortened(one_line(str(answer)), 200),
+        reason=to_one_line(record["reason"]),
+        reward=finite(record.get("reward")),
+        advantage=finite(record.get("advantage")),
+        answer=None if answer is None else shorten(to_one_line(str(answer)), 200),
         tokens=record["tokens"],
         truncated=record["truncated"],
         text=text,
@@ -276,13 +276,13 @@ def _pieces(record: Record) -> list[Piece] | None:
     pieces: list[Piece] = []
     log_probability, count = 0.0, 0
     for index, (text, log) in enumerate(zip(texts, logs, strict=True)):
-        value = number(log)
+        value = finite(log)
         if not isinstance(text, str) or value is None:
             return None
         log_probability, count = log_probability + min(0.0, value), count + 1
         if text or index == len(texts) - 1:
             probability = math.exp(log_probability)
-            pieces.append(Piece(visible(text), probability, bin_of(probability), count))
+            pieces.append(Piece(escape_control(text), probability, bin_of(probability), count))
             log_probability, count = 0.0, 0
     return pieces
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import RunError, UserError, collecting
+from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.runs.folder import IN_TRAINING, RunDir
@@ -210,7 +210,7 @@ def evaluations_in(folder: Path) -> list[Evaluation]:
     """Return the undamaged evaluations in a folder."""
     evaluations: list[Evaluation] = []
     for path in sorted(folder.glob("*/metrics.json")):
-        with collecting([]):
+        with collect_problems([]):
             evaluations.append(read_evaluation(path.parent))
     return evaluations
 
@@ -218,7 +218,7 @@ def evaluations_in(folder: Path) -> list[Evaluation]:
 def _read_all(paths: Sequence[Path], benchmark: str | None = None) -> list[Evaluation]:
     evaluations, problems = list[Evaluation](), list[str]()
     for path in paths:
-        with collecting(problems), suppress(FileNotFoundError):  # a resumed run deletes later evaluations
+        with collect_problems(problems), suppress(FileNotFoundError):  # a resumed run deletes later evaluations
             result = read_result(path)
             if benchmark in (None, result["benchmark"]):
                 evaluations.append(_with_problems(path.parent, result))

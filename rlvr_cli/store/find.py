@@ -15,7 +15,7 @@ from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import is_held, local_path
-from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import is_run, run_folders
 from rlvr_cli.runs.trials import command_of, command_to_evaluate, is_pruned, is_sweep, read_trials
@@ -150,7 +150,7 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
         return {sweeps[0]: runs}
     if sweeps:
         names = [path.name for path in sweeps]
-        content = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({some(names, 4)})"
+        content = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({ellipsize(names, 4)})"
         others = "" if all(run.parent in sweeps for run in runs) else " and other runs"
         problems.append(
             f"{folder}: holds {content}{others}, which are not one experiment. Name what to compare, as {sweeps[0]}."
@@ -231,11 +231,11 @@ def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfin
     dropped = {str(trial["name"]) for trial in content["trials"] if not trial.get("named", True)}
     waiting = [name for name in names if not (folder / name / "manifest.json").is_file()]
     if excluded := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
-        notes.append(f"{folder}: left out because the sweep file no longer names them: {some(excluded, 4)}.")
+        notes.append(f"{folder}: left out because the sweep file no longer names them: {ellipsize(excluded, 4)}.")
     if pruned := sorted(name for name in names if name not in dropped and is_pruned(folder, name)):
-        notes.append(f"{folder}: left out because the search stopped them early: {some(pruned, 4)}.")
+        notes.append(f"{folder}: left out because the search stopped them early: {ellipsize(pruned, 4)}.")
     if waiting:
-        line = f"{folder}: {len(waiting)} of its {len(names)} trials have not begun ({some(waiting, 4)})."
+        line = f"{folder}: {len(waiting)} of its {len(names)} trials have not begun ({ellipsize(waiting, 4)})."
         if unfinished:
             notes.append(line)
         else:

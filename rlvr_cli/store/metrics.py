@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr_cli.core.text import capital
+from rlvr_cli.core.text import capitalize
 from rlvr_cli.stats.intervals import UNBOUNDED, Bounds
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 
@@ -63,7 +63,7 @@ class Metric:
     @property
     def heading(self) -> str:
         """Return the title of its figure."""
-        return self.title or capital(self.label)
+        return self.title or capitalize(self.label)
 
     def applies(self, method: AnyMethod) -> bool:
         """Return whether a training by ``method`` has the metric."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import number, read_jsonl
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.scores import Array
@@ -82,7 +82,7 @@ def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
     """Return one point per rollout: the mean of its finite values."""
     finite: dict[int, list[float]] = {}
     for rollout, value in values:
-        if (finite_value := number(value)) is not None:
+        if (finite_value := finite(value)) is not None:
             finite.setdefault(rollout, []).append(finite_value)
     # Divide before adding: the sum of large values may overflow.
     means = (

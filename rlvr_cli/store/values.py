@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.stats.curves import Curve
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.evaluation import Evaluation, read_samples
@@ -51,7 +51,7 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[
         remedy = f"`rlvr eval RUN --samples {k}` adds what is missing."
         remedy = f"Train with validation.samples={k} or more." if in_training else remedy
         raise UserError(
-            f"--metric {name}: k is above the number of samples: there are {n} a problem in {some(few, 3)}. {remedy}"
+            f"--metric {name}: k is above the number of samples: {n} a problem in {ellipsize(few, 3)}. {remedy}"
         )
     return f"{kind}@{k}", k if kind == "avg" else n
 

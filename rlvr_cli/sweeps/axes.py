@@ -12,10 +12,10 @@ from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import RUN_NAME, Config
-from rlvr_cli.config.user_files import Imports, absolute_method, names_a_file, with_files
+from rlvr_cli.config.user_files import Imports, make_method_absolute, names_user_file, replace_paths
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.include import INCLUDE, source_files
-from rlvr_cli.core.layers import Layer, Merged, override_text, parse_override
+from rlvr_cli.core.include import INCLUDE, load_source_files
+from rlvr_cli.core.layers import Layer, Merged, format_override, parse_override
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import yaml_text
@@ -228,7 +228,7 @@ class _AxisReader:
                 exclusions.append(Exclusion(location, item, item))
                 continue
             rule = {full_key("run.seed" if key == "seed" else key): value for key, value in item.items()}
-            if isinstance(written := rule.get(METHOD), str) and names_a_file(written):
+            if isinstance(written := rule.get(METHOD), str) and names_user_file(written):
                 rule[METHOD] = self._resolve_method(AxisPoint({METHOD: written}, location)).values[METHOD]
             unknown = [key for key in rule if key not in keys]
             names = ", ".join(sorted(keys))
@@ -295,7 +295,7 @@ class _AxisReader:
             if key in (NAME, INCLUDE):
                 continue
             if isinstance(value, dict) and value and KEYS.variants(tuple(str(key).split("."))):
-                merged.add(Layer(location, parse_override(KEYS, override_text(str(key), value)).data))
+                merged.add(Layer(location, parse_override(KEYS, format_override(str(key), value)).data))
             else:
                 direct[full_key(str(key))] = value
         included = dict(_flatten(merged.data, ()))
@@ -319,18 +319,18 @@ class _AxisReader:
             except UserError as error:
                 self.problems.append((location, f"list: {INCLUDE}: {error}"))
                 continue
-            for source in source_files(included, tuple(Config.model_fields), self.problems):
-                values = with_files(source.values, source.path.parent, str)
+            for source in load_source_files(included, tuple(Config.model_fields), self.problems):
+                values = replace_paths(source.values, source.path.parent, str)
                 merged.add(Layer(str(source.path), values, source.document.lines))
         return merged
 
     def _resolve_method(self, point: AxisPoint) -> AxisPoint:
         """Resolve a method in Python files, relative to the sweep file's folder, to its name."""
         written = point.values.get(METHOD)
-        if not isinstance(written, str) or not names_a_file(written):
+        if not isinstance(written, str) or not names_user_file(written):
             return point
         try:
-            option = absolute_method(written, self.file.path.parent)
+            option = make_method_absolute(written, self.file.path.parent)
             name = Imports(allowed=True).layer(Layer(point.location, {"method": option})).data["method"]["name"]
         except UserError as error:
             self.problems += [(point.location, message) for message in error.problems]

@@ -8,8 +8,8 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.table import ResultDocument, Table
-from rlvr_cli.core.terminal import state_text
-from rlvr_cli.core.text import count, duration_in_words, some
+from rlvr_cli.core.terminal import format_state
+from rlvr_cli.core.text import count, ellipsize, format_duration
 from rlvr_cli.launch.slurm_state import has_ended
 from rlvr_cli.planning.plan import Speed, duration, measured_speed
 from rlvr_cli.runs.folder import RunDir
@@ -42,11 +42,11 @@ def status_document(folder: SweepDir) -> ResultDocument:
     running = bool(queued) or folder.running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
     lines = [f"{folder.path}: {state_counts(progress)}; {'running' if running else 'not running'}"]
-    lines += [f"in Slurm: {some(queued, SHOWN_JOBS)}"] if queued else []
+    lines += [f"in Slurm: {ellipsize(queued, SHOWN_JOBS)}"] if queued else []
     lines += [unknown] if unknown else []
     pending = [status.entry.name for status in statuses if status.state in OPEN]
     if ended := [f"{name}'s job {jobs[name].id} {jobs[name].state}" for name in pending if name in jobs]:
-        lines.append(f"ended: {some(ended, SHOWN_JOBS)}; continue with: {plan.command}")
+        lines.append(f"ended: {ellipsize(ended, SHOWN_JOBS)}; continue with: {plan.command}")
     for status in statuses:
         output = f" (output: {folder.output_path(status.entry)})" if status.state == "failed" else ""
         if status.state in ("failed", "pruned"):
@@ -129,11 +129,11 @@ def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: 
         f"{count(cost['steps'], 'optimizer step')}"
     ]
     if todo and seconds is not None and speed is not None:
-        lines.append(f"about {duration_in_words(seconds)} with {count(workers, 'worker')}, by {speed.source}")
+        lines.append(f"about {format_duration(seconds)} with {count(workers, 'worker')}, by {speed.source}")
     lines += [*prepared.notes, *prepared.plan.notes(), *(group.sentence() for group in same)]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [
-        (entry.name, state_text(trial.status.state), entry.method, str(entry.seed), *amounts)
+        (entry.name, format_state(trial.status.state), entry.method, str(entry.seed), *amounts)
         for trial in progress
         for entry in [trial.status.entry]
         for amounts in [[f"{getattr(entry, key):,}" for key in COSTS]]

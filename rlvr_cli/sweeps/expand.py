@@ -11,10 +11,10 @@ from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import SweepRow, load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.user_files import names_a_file
+from rlvr_cli.config.user_files import names_user_file
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.layers import label, override_text
-from rlvr_cli.core.text import some
+from rlvr_cli.core.layers import format_override, override_label
+from rlvr_cli.core.text import ellipsize
 from rlvr_cli.models.reading import check_readable
 from rlvr_cli.sweeps.axes import METHOD, AxisPoint, SweepAxes, combinations, full_key, read_axes, values_of
 from rlvr_cli.sweeps.naming import combination_name, config_hash, make_unique, short_varying_keys
@@ -114,7 +114,7 @@ def expand(
     if seeds is not None:
         file = with_seeds(file, seeds)
     axes = read_axes(file)
-    common = [*located_set(file), *((label(text), text) for text in overrides)]
+    common = [*located_set(file), *((override_label(text), text) for text in overrides)]
     problems = [*axes.problems, *_override_problems(overrides, axes), *_misplaced_files(common, axes)]
     space = None
     if file.spec.search is not None:
@@ -143,7 +143,9 @@ def expand(
                 failing.setdefault(problem, []).append(name)
     for (location, message), names in failing.items():
         which = (
-            f" (trial{'s' if len(names) > 1 else ''} {some(names, SHOWN_TRIALS)})" if len(names) < len(points) else ""
+            f" (trial{'s' if len(names) > 1 else ''} {ellipsize(names, SHOWN_TRIALS)})"
+            if len(names) < len(points)
+            else ""
         )
         problems.append((location, f"{message}{which}"))
     problems += _duplicates(trials, combos)
@@ -182,7 +184,7 @@ def make_trial(
             if key == METHOD and isinstance(value, str):
                 method = point.option or value
             else:
-                overrides.append(override_text(key, value))
+                overrides.append(format_override(key, value))
     config = load_config([SweepRow(tuple(base), combination_layers(common, combination))], import_files=True)
     check_training(config)
     check_readable(config)
@@ -207,9 +209,9 @@ def _override_problems(overrides: Sequence[str], axes: SweepAxes) -> list[SpecPr
         key = full_key(text.partition("=")[0].strip())
         axis = next((axis for axis in axes.axes if key in axis.keys), None)
         if axis is not None:
-            problems.append((label(text), f"{key} is an axis ({axis.location}), which would override it"))
+            problems.append((override_label(text), f"{key} is an axis ({axis.location}), which would override it"))
         elif key == "run.name":
-            problems.append((label(text), "run.name: trials are named by what varies"))
+            problems.append((override_label(text), "run.name: trials are named by what varies"))
     return problems
 
 
@@ -222,7 +224,7 @@ def _misplaced_files(common: Sequence[tuple[str, str]], axes: SweepAxes) -> list
     return [
         (location, f"{key}: {message}")
         for location, key, value in written
-        if full_key(key.strip()) in (METHOD, "task.name") and names_a_file(value)
+        if full_key(key.strip()) in (METHOD, "task.name") and names_user_file(value)
     ]
 
 
@@ -263,15 +265,15 @@ def _evaluation_configs(
     for key, value in spec.set.items():
         location, path = file.location("eval", "set", key), tuple(key.split("."))
         if not on_benchmarks or path[0] == "eval":
-            texts.append((location, override_text(key, value)))
+            texts.append((location, format_override(key, value)))
         elif not KEYS.is_known(path):
             guess = KEYS.suggest(path)
             unknown.append((location, f"eval.set: {key}: unknown key.{f' Did you mean `{guess}`?' if guess else ''}"))
     if spec.samples is not None:
-        texts.append((file.location("eval", "samples"), override_text("eval.samples", spec.samples)))
+        texts.append((file.location("eval", "samples"), format_override("eval.samples", spec.samples)))
     if spec.samples is not None or spec.pass_at:
         # As in `rlvr eval`, samples without a k leave the k that they allow.
-        texts.append((file.location("eval", "pass_at"), override_text("eval.pass_at", list(spec.pass_at))))
+        texts.append((file.location("eval", "pass_at"), format_override("eval.pass_at", list(spec.pass_at))))
     if not texts:
         return as_trained, unknown
     try:
@@ -294,7 +296,7 @@ def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]
             differing = [each for each in zip(combos[earlier], combos[number], strict=True) if each[0] is not each[1]]
             lines = ", ".join(dict.fromkeys(point.location for pair in differing for point in pair))
             values = [trials[earlier].varies.items(), trial.varies.items()]
-            names = [", ".join(override_text(key, value) for key, value in each) for each in values]
+            names = [", ".join(format_override(key, value) for key, value in each) for each in values]
             pairs.setdefault(lines, []).append(" and ".join(names))
     return [
         (

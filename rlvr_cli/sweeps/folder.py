@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import append_jsonl, is_held, read_jsonl, sole_writer, truncate_jsonl, write_json
+from rlvr_cli.core.files import append_jsonl, is_held, lock_folder, read_jsonl, truncate_jsonl, write_json
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.version import FORMAT, __version__
 from rlvr_cli.runs.folder import RunDir, now
@@ -199,13 +199,13 @@ class SweepDir:
     def locked(self) -> Iterator[None]:
         """Hold the sweep's lock. Raises UserError if another process holds it."""
         advice = f"See `rlvr sweep status {self.path}`; `rlvr sweep stop {self.path}` saves and ends it."
-        with sole_writer(self.path, advice):
+        with lock_folder(self.path, advice):
             yield
 
     @contextmanager
     def lease(self, entry: Entry) -> Iterator[bool]:
         """Lease a trial to this process; yield False if another process holds it."""
-        lock = sole_writer(self.trial_dir(entry), "")
+        lock = lock_folder(self.trial_dir(entry), "")
         try:
             lock.__enter__()
         except UserError:

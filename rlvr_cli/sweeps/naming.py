@@ -11,7 +11,7 @@ from typing import Any
 from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.user_code import ENDING
+from rlvr_cli.core.user_code import SUFFIX
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, split_names, values_of
 
@@ -60,7 +60,7 @@ def value_text(key: str, value: Any) -> str:
         try:
             return canonical_name(value)
         except ValueError:
-            names = [Path(name).stem if name.endswith(ENDING) else name for name in value.split("+")]
+            names = [Path(name).stem if name.endswith(SUFFIX) else name for name in value.split("+")]
             return _sanitize("+".join(names))
     if isinstance(value, bool) or value is None:
         return {True: "on", False: "off", None: "none"}[value]

@@ -11,8 +11,8 @@ from rlvr_cli.compare.evaluations import choose_evaluations, shared_problems
 from rlvr_cli.config.evaluation import HeldOutConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import number
-from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.files import finite
+from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
@@ -50,7 +50,7 @@ def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[st
         "--benchmark": ",".join(named.pop()) or None if len(named) == 1 else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    return (*words, *(override_text(key, value) for key, value in spec.set.items()))
+    return (*words, *(format_override(key, value) for key, value in spec.set.items()))
 
 
 def benchmarks_of(spec: EvalSpec, config: Config) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def metric_value(result: dict[str, Any], name: str) -> float | None:
     metrics = result["metrics"]
     if name in (ACCURACY, "avg@n"):
         name = accuracy_of(metrics) or ""
-    return number(metrics[name]["value"]) if name in metrics else None
+    return finite(metrics[name]["value"]) if name in metrics else None
 
 
 def read_objective(
@@ -267,7 +267,7 @@ def _mean_of_last_tenth(objective: Objective, run: RunDir) -> float | None:
     values = [
         value
         for row in rows
-        if row.get("rollout", -1) >= begin and (value := number(row.get(objective.metric))) is not None
+        if row.get("rollout", -1) >= begin and (value := finite(row.get(objective.metric))) is not None
     ]
     return sum(values) / len(values) if values else None
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.user_files import copied_files, with_files
+from rlvr_cli.config.user_files import refer_to_copies, replace_paths
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.include import source_files
-from rlvr_cli.core.text import count, some
-from rlvr_cli.core.user_code import UserFile, keep_copies
+from rlvr_cli.core.include import load_source_files
+from rlvr_cli.core.text import count, ellipsize
+from rlvr_cli.core.user_code import UserFile, save_copies
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.runs.folder import RunDir
@@ -155,7 +155,7 @@ def write_sweep(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
     copies, files = _copy_base(sweep)
     for name, text in copies.items():
         write_text(folder.base_dir / name, text)
-    keep_copies(
+    save_copies(
         [*files, *(file for trial in sweep.trials for file in _copied_method(trial, folder)[1])], folder.base_dir
     )
     write_text(folder.file_copy, sweep.file.text)
@@ -219,21 +219,21 @@ def _copy_base(sweep: Sweep) -> tuple[dict[str, str], list[UserFile]]:
     copies, files = dict[str, str](), list[UserFile]()
     for number, path in enumerate(sweep.file.base, start=1):
         problems: list[tuple[str, str]] = []
-        sources = source_files(path, tuple(Config.model_fields), problems)
+        sources = load_source_files(path, tuple(Config.model_fields), problems)
         if problems:
             raise ConfigError(problems)
         for position, source in enumerate(sources, start=1):
             stem = f"{number}" if len(sources) == 1 else f"{number}.{position}"
-            values, named = copied_files(source.values, source.path.parent)
-            copies[f"{stem}-{source.path.name}"] = source.alone if values == source.values else dump(values)
+            values, named = refer_to_copies(source.values, source.path.parent)
+            copies[f"{stem}-{source.path.name}"] = source.bare_text if values == source.values else dump(values)
             files += named
     return copies, files
 
 
 def _copied_method(trial: Trial, folder: SweepDir) -> tuple[str | None, list[UserFile]]:
     """Return a trial's method with paths of its copies in the sweep's folder, and the user files."""
-    values, files = copied_files({"method": trial.method}, None)
-    return with_files(values, folder.base_dir, str)["method"] if files else trial.method, files
+    values, files = refer_to_copies({"method": trial.method}, None)
+    return replace_paths(values, folder.base_dir, str)["method"] if files else trial.method, files
 
 
 def _is_foreign(path: Path) -> bool:
@@ -254,6 +254,6 @@ def _change_notes(previous: SweepPlan | None, plan: SweepPlan) -> list[str]:
     old, was_named = ({entry.id for entry in entries} for entries in (previous.trials, previous.named))
     added = [entry.name for entry in plan.named if entry.id not in old]
     dropped = [entry.name for entry in plan.trials if not entry.named and entry.id in was_named]
-    notes = [f"{count(len(added), 'trial')} added: {some(added, SHOWN)}"] if added else []
-    notes += [f"no longer named by the sweep file, kept as they are: {some(dropped, SHOWN)}"] if dropped else []
+    notes = [f"{count(len(added), 'trial')} added: {ellipsize(added, SHOWN)}"] if added else []
+    notes += [f"no longer named by the sweep file, kept as they are: {ellipsize(dropped, SHOWN)}"] if dropped else []
     return notes

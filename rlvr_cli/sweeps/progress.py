@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from rlvr_cli.core.files import number, tail_jsonl
-from rlvr_cli.core.terminal import Cell, state_text, table_lines
-from rlvr_cli.core.text import duration_in_words
+from rlvr_cli.core.files import finite, tail_jsonl
+from rlvr_cli.core.terminal import Cell, format_state, table_lines
+from rlvr_cli.core.text import format_duration
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
 
@@ -54,10 +54,10 @@ class TrialProgress:
         """Return the cells of its row, in the order of ``COLUMNS``."""
         return [
             self.status.entry.name,
-            state_text(self.status.state),
+            format_state(self.status.state),
             f"{self.rollout}/{self.status.entry.rollouts}",
             *("-" if value is None else f"{value:.3f}" for value in (self.reward, self.accuracy)),
-            "-" if self.seconds_left is None else duration_in_words(self.seconds_left),
+            "-" if self.seconds_left is None else format_duration(self.seconds_left),
             str(self.status.attempts),
         ]
 
@@ -67,7 +67,7 @@ class TrialProgress:
         fields = [f"{status.entry.name}: {status.state}", f"rollout {self.rollout}/{status.entry.rollouts}"]
         fields += [f"reward {self.reward:.3f}"] if self.reward is not None else []
         fields += [f"accuracy {self.accuracy:.3f}"] if self.accuracy is not None else []
-        fields += [f"{duration_in_words(self.seconds_left)} left"] if self.seconds_left is not None else []
+        fields += [f"{format_duration(self.seconds_left)} left"] if self.seconds_left is not None else []
         if status.reason and status.state in ("failed", "pruned", "running", "interrupted"):
             fields.append(status.reason if status.state in SETTLED else f"failed before: {status.reason}")
         return "  ".join(fields)
@@ -82,14 +82,14 @@ def read_progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
     """Return a trial's status with its latest numbers."""
     entry, run = status.entry, sweep.run_dir(status.entry)
     row: dict[str, Any] = next(reversed(tail_jsonl(run.metrics_path, TAIL_BYTES)), {})
-    step = int(number(row.get("step")) or 0)
+    step = int(finite(row.get("step")) or 0)
     rollout = step * entry.rollouts // entry.steps
     seconds_left = None
     if status.state == "running":
         timings = tail_jsonl(run.timings_path, TAIL_BYTES)
-        seconds = [each for timing in timings if (each := number(timing.get("seconds"))) is not None]
+        seconds = [each for timing in timings if (each := finite(timing.get("seconds"))) is not None]
         seconds_left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
-    return TrialProgress(status, rollout, number(row.get("reward")), number(row.get("accuracy")), seconds_left)
+    return TrialProgress(status, rollout, finite(row.get("reward")), finite(row.get("accuracy")), seconds_left)
 
 
 class SweepScreen:

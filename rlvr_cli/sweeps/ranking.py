@@ -13,7 +13,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import some
+from rlvr_cli.core.text import ellipsize
 from rlvr_cli.core.yaml import dump, parse
 from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.runs.folder import RunDir
@@ -100,7 +100,7 @@ class Ranking:
         value = best.estimate.value
         level = [arm for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
         if level:
-            names = some([arm.name for arm in level], SHOWN)
+            names = ellipsize([arm.name for arm in level], SHOWN)
             lines.append(f"Tied with {names}.")
             lines += [group.sentence() for group in _identical_arms([best, *level])]
         if number > 1:

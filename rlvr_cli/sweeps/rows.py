@@ -12,11 +12,11 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import SweepRow
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.include import source_files
+from rlvr_cli.core.include import load_source_files
 from rlvr_cli.core.keys import describe_field
-from rlvr_cli.core.layers import Layer, choices_first, override_text, parse_override
+from rlvr_cli.core.layers import Layer, format_override, order_overrides, parse_override
 from rlvr_cli.core.recipes import config_file, read_config
-from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.core.yaml import YamlProblem, parse
 from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, full_key, read_axes, values_of
 from rlvr_cli.sweeps.naming import combination_name, short_varying_keys
@@ -41,7 +41,7 @@ def row_names(
 
 def _base_method(file: SweepFile, overrides: Sequence[str]) -> str:
     """Return the method of the base configuration."""
-    sources = [each for base in file.base for each in source_files(base, tuple(Config.model_fields), [])]
+    sources = [each for base in file.base for each in load_source_files(base, tuple(Config.model_fields), [])]
     written = [source.values.get("method") for source in sources]
     written += [value for key, value in file.spec.set.items() if full_key(key) == METHOD]
     typed = (text.partition("=") for text in overrides)
@@ -61,7 +61,7 @@ def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[
     texts = [
         (
             point.locations.get(key, point.location),
-            override_text(key, point.option if key == METHOD and point.option else value),
+            format_override(key, point.option if key == METHOD and point.option else value),
         )
         for point in combination
         for key, value in point.values.items()
@@ -74,7 +74,7 @@ def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[
             problems.append((location, str(error)))
     if problems:
         raise ConfigError(problems)
-    return tuple(choices_first(KEYS, layers))
+    return tuple(order_overrides(KEYS, layers))
 
 
 def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, SweepRow]:
@@ -99,7 +99,7 @@ def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, Sweep
 
 def located_set(file: SweepFile) -> list[tuple[str, str]]:
     """Return the key `set` as overrides, each after its line."""
-    return [(file.location("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
+    return [(file.location("set", key), format_override(key, value)) for key, value in file.spec.set.items()]
 
 
 def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:
@@ -112,7 +112,7 @@ def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRo
         return file
     rows = trial_rows(read_sweep(Path(path)), import_files=import_files)
     if name not in rows:
-        raise UserError(f"{path}: has no row {name!r}.{did_you_mean(name, rows)} Rows: {some(list(rows), SHOWN)}")
+        raise UserError(f"{path}: has no row {name!r}.{did_you_mean(name, rows)} Rows: {ellipsize(list(rows), SHOWN)}")
     return rows[name]
 
 
@@ -130,7 +130,7 @@ def match_rows(names: Sequence[str], only: str) -> list[int]:
     matches = [index for index, name in enumerate(names) if fnmatchcase(name, only)]
     if not matches:
         rows = list(dict.fromkeys(names))
-        raise UserError(f"--only {only}: matches no trial.{did_you_mean(only, rows)} Trials: {some(rows, SHOWN)}")
+        raise UserError(f"--only {only}: matches no trial.{did_you_mean(only, rows)} Trials: {ellipsize(rows, SHOWN)}")
     return matches
 
 

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl
-from rlvr_cli.core.layers import label
+from rlvr_cli.core.layers import override_label
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.sweeps.axes import Axis, read_axes
 from rlvr_cli.sweeps.expand import Trial, make_trial
@@ -63,7 +63,7 @@ class Search:
         assert file.spec.search is not None
         self.spec: SearchSpec = file.spec.search
         self.budget = file.spec.budget
-        self.common = [*located_set(file), *((label(text), text) for text in plan.given)]
+        self.common = [*located_set(file), *((override_label(text), text) for text in plan.given)]
         self.max_configurations = min(
             (size for size in (self.spec.trials, self.space.size()) if size is not None), default=None
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.layers import format_override
 from rlvr_cli.sweeps.axes import MOST_TRIALS, SEED, Axis, AxisPoint, Exclusion, SweepAxes
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
@@ -66,7 +66,7 @@ def axis_name(axis: Axis) -> str:
 
 def labels(axis: Axis) -> list[str]:
     """Return the categories of an axis of points; a sampler accepts only scalars and strings."""
-    return [", ".join(override_text(key, value) for key, value in point.values.items()) for point in axis.points]
+    return [", ".join(format_override(key, value) for key, value in point.values.items()) for point in axis.points]
 
 
 def search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProblem]]:

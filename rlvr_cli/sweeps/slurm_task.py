@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.files import await_release, is_held
-from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.files import is_held, wait_for_release
+from rlvr_cli.core.layers import format_override
 from rlvr_cli.launch.slurm import write_beginning
 from rlvr_cli.launch.slurm_job import LOCK_SECONDS, SAVED
 from rlvr_cli.runs.folder import RunDir, create_run
@@ -41,8 +41,8 @@ def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> tuple[int, str]:
     restarted = "SLURM_RESTART_COUNT" in os.environ
     if restarted:
         # On a network file system the lock of a lost machine persists for a while.
-        await_release(sweep.trial_dir(entry), LOCK_SECONDS)
-        await_release(sweep.run_dir(entry).path, LOCK_SECONDS)
+        wait_for_release(sweep.trial_dir(entry), LOCK_SECONDS)
+        wait_for_release(sweep.run_dir(entry).path, LOCK_SECONDS)
     if not worker.run_trial(entry):
         return int(restarted), "another worker has it"
     status = sweep.status(worker.plan, entry)
@@ -59,7 +59,7 @@ class _MultiNodeWorker(SweepWorker):
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
         first = super()._train_command(entry, run)
         if not run.manifest_path.exists():
-            run_keys = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
+            run_keys = [format_override("run.dir", str(self.sweep.path)), format_override("run.name", entry.name)]
             files = [Path(file) for file in entry.base]
             config = load_config(files, entry.option, None, None, [*entry.overrides, *run_keys], import_files=True)
             command = ["rlvr", *first]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rlvr_cli.config.schema import RUN_NAME, Config, RunName
-from rlvr_cli.core.errors import UserError, layout
+from rlvr_cli.core.errors import UserError, format_problems
 from rlvr_cli.core.include import INCLUDE, is_yaml
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.recipes import config_file, read_config
@@ -193,7 +193,7 @@ class SweepFile:
 
     def location(self, *path: Any) -> str:
         """Return `sweep.yaml:7` for the value at ``path``, or for the nearest enclosing value."""
-        return YamlDocument(None, self.lines).at(self.path, path)
+        return YamlDocument(None, self.lines).location(self.path, path)
 
 
 def read_sweep(path: Path) -> SweepFile:
@@ -206,7 +206,7 @@ def read_sweep(path: Path) -> SweepFile:
     except YamlProblem as problem:
         location = f"{path}:{problem.line}" if problem.line else str(path)
         message = problem.message if named_yaml or not problem.line else "not valid YAML"
-        raise UserError(layout([(location, message)])) from None
+        raise UserError(format_problems([(location, message)])) from None
     if not isinstance(document.data, dict):
         got = f"it is {'empty' if document.data is None else 'not a mapping'}"
         raise UserError(
@@ -224,7 +224,7 @@ def read_sweep(path: Path) -> SweepFile:
             "`base` of a sweep file."
         )
     if spec is None:
-        raise UserError(layout([(document.at(path, fault.value_path), str(fault)) for fault in faults]))
+        raise UserError(format_problems([(document.location(path, fault.value_path), str(fault)) for fault in faults]))
     file = SweepFile(path, text, spec, document.lines)
     if not re.fullmatch(RUN_NAME, file.name):
         raise UserError(

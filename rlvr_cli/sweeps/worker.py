@@ -18,8 +18,8 @@ from typing import Any
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import await_release, check_no_link
-from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.files import check_no_link, wait_for_release
+from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.folder import Entry, SweepDir, SweepPlan, newest_step
@@ -87,7 +87,7 @@ class SweepWorker:
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
         """Return the arguments of `rlvr train`, to start or resume. Raises UserError if the run is not this trial."""
-        if not await_release(run.path, RELEASE_SECONDS):
+        if not wait_for_release(run.path, RELEASE_SECONDS):
             raise UserError(f"{run.path}: another process is training this run.")
         clear_incomplete(run)
         if run.manifest_path.exists():
@@ -101,7 +101,7 @@ class SweepWorker:
                 f"{config_hash(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
                 "the file again."
             )
-        run_keys = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
+        run_keys = [format_override("run.dir", str(self.sweep.path)), format_override("run.name", entry.name)]
         return ["train", *self.flags, *entry.train(), *run_keys]
 
     def _eval_command(self, run: RunDir) -> list[str]:

@@ -27,7 +27,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.core.user_code import without_folder
+from rlvr_cli.core.user_code import strip_folder
 from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.data import RowReader
 from rlvr_cli.tasks.fetch import describe_origin
@@ -108,7 +108,7 @@ class Task(RowReader, Choice):
             Task.kinds = dict(sorted(Task.kinds.items()))
 
     @classmethod
-    def about_unknown(cls, choice: Any) -> str:
+    def unknown_choice_hint(cls, choice: Any) -> str:
         """Return a hint if the unknown task is the name of a data set."""
         kinds = Task.kinds.items() if isinstance(choice, str) else ()
         task = next((name for name, kind in kinds if choice in kind.sets), None)  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ class Task(RowReader, Choice):
         keys = (*type(self).model_fields, *(self.model_extra or ()))
         plain = {key: _sorted_values(getattr(self, key)) for key in keys if key not in excluded}
         if "file" in plain:  # a user file is identified by its digest
-            plain["file"] = without_folder(plain["file"])
+            plain["file"] = strip_folder(plain["file"])
         return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:

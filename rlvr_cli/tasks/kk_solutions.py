@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from rlvr_cli.core.text import listed
+from rlvr_cli.core.text import join_and
 from rlvr_cli.tasks.kk_puzzles import KKPuzzle, claim_text, holds, people_in
 
 Roles = dict[int, bool]
@@ -55,7 +55,7 @@ class _Derivation:
     def derive(self) -> str:
         roles = self._search({})
         assert roles is not None
-        facts = listed([_fact(self.puzzle, person, roles[person]) for person in sorted(roles)])
+        facts = join_and([_fact(self.puzzle, person, roles[person]) for person in sorted(roles)])
         return " ".join([*self.sentences, f"This agrees with every statement, so {facts}."])
 
     def _search(self, assigned: Roles) -> Roles | None:
@@ -106,7 +106,7 @@ class _Derivation:
 
     def _write_implication(self, speaker: int, assigned: Roles, implied: Roles) -> None:
         name, claim = self.puzzle.names[speaker], self.claims[speaker]
-        facts = listed([_fact(self.puzzle, person, role) for person, role in implied.items()])
+        facts = join_and([_fact(self.puzzle, person, role) for person, role in implied.items()])
         if assigned.get(speaker) and claim == facts:
             self.sentences.append(f"As {name} is a knight, {facts}.")
         elif speaker in assigned:

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.terminal import tell
-from rlvr_cli.core.user_code import UserFile, find_user_file, shown
+from rlvr_cli.core.terminal import print_stderr
+from rlvr_cli.core.user_code import UserFile, display_path, find_user_file
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
 from rlvr_cli.workers.reward import NUMBER
@@ -63,7 +63,7 @@ class Rewards:
 
 def worker_limits(timeout: float, memory_mib: int) -> Limits:
     """Return the limits of a worker, which itself ends a long import earlier and names the line."""
-    return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.LOADING) + 15)
+    return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.IMPORT_TIMEOUT) + 15)
 
 
 def job_failure(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
@@ -92,7 +92,7 @@ class Failures:
         """Print a message, the first time it occurs."""
         if message not in self._printed and len(self._printed) < _NOTICES:
             self._printed.add(message)
-            tell(f"{message}{more}.")
+            print_stderr(f"{message}{more}.")
 
     def check_failure_rate(self, values: Sequence[Any], describe_row: Callable[[int], str], share: float) -> None:
         """Print the failures among ``values``.
@@ -205,7 +205,7 @@ def _load_function(written: str, timeout: float, memory_mib: int) -> RewardFunct
     file, name = find_reward_file(written), written.rpartition(":")[2].partition("@")[0]
     limits = worker_limits(timeout, memory_mib)
     settings = {"file": file.as_json(), "name": name, "seconds": limits.loading - 15}
-    path = shown(file.path)
+    path = display_path(file.path)
     return RewardFunction(
         f"{path}: {name}", Target("rlvr_cli.workers.reward:make_handler", settings, purpose=f"runs {path}"), limits
     )
@@ -275,4 +275,4 @@ class RewardFunctions:
         if self._calls >= _NONE_CALLS and self._rows >= _NONE_ROWS:
             raise RunError(f"{message}, so there is nothing to learn from. None means that a reward does not apply.")
         if self._calls == 1:
-            tell(f"{message}: none of them can be learned from.")
+            print_stderr(f"{message}: none of them can be learned from.")

@@ -8,7 +8,7 @@ from functools import cache
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.section import define_all
+from rlvr_cli.core.section import import_modules
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.data import locate_data, split_in_name
@@ -24,7 +24,7 @@ def task_kinds() -> Mapping[str, type[Task]]:
 
 @cache
 def _define_all() -> None:
-    define_all("rlvr_cli.tasks")
+    import_modules("rlvr_cli.tasks")
 
 
 def data_sets() -> Mapping[str, DataSet]:

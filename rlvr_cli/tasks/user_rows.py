@@ -17,9 +17,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
-from rlvr_cli.core.terminal import tell
+from rlvr_cli.core.terminal import print_stderr
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import without_folder
+from rlvr_cli.core.user_code import strip_folder
 from rlvr_cli.tasks.base import Data, Task, extract_vote
 from rlvr_cli.tasks.files import find_text_error
 from rlvr_cli.tasks.hub import HubTable, list_hub_splits, parse_hub_id
@@ -131,7 +131,7 @@ class UserRows(Task):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings without the folders of rewards, which are identified by their digests."""
-        return {**super().settings, "reward": [without_folder(reward) for reward in self.reward]}
+        return {**super().settings, "reward": [strip_folder(reward) for reward in self.reward]}
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -207,7 +207,7 @@ class UserRows(Task):
                 if column not in self._reported_columns:
                     self._reported_columns.add(column)
                     kind = type(value).__name__
-                    tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
+                    print_stderr(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
             except ValueError as error:
                 raise UserError(
                     f"{where}: column {column} is not a JSON value ({error}). Write a number or null."

@@ -36,17 +36,17 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Probability, Section
-from rlvr_cli.core.terminal import tell
+from rlvr_cli.core.terminal import print_stderr
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import (
     UserFile,
-    awaited,
-    classes_of,
+    describe_value,
+    display_path,
     function_line,
-    guarded,
-    shown,
-    value_text,
-    without_folder,
+    guard,
+    load_classes,
+    run_async,
+    strip_folder,
 )
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, extract_vote
 from rlvr_cli.tasks.files import find_text_error
@@ -172,7 +172,9 @@ class SandboxedTask(Task):
         file, values = self.user_file, json.loads(self.model_dump_json())
         settings = {"file": file.as_json(), "values": values, "seconds": self.limits.loading - 15}
         return shared_pool(
-            Target(f"{__name__}:worker", settings, purpose=f"runs {shown(file.path)}"), self.limits, self.reward_workers
+            Target(f"{__name__}:worker", settings, purpose=f"runs {display_path(file.path)}"),
+            self.limits,
+            self.reward_workers,
         )
 
     @cached_property
@@ -200,11 +202,11 @@ class SandboxedTask(Task):
         try:
             return self.pool.submit(job, seconds).result()
         except JobError as error:
-            failure = job_failure(error, f"{shown(self.user_file.path)}: {called}", self.limits, seconds)
+            failure = job_failure(error, f"{display_path(self.user_file.path)}: {called}", self.limits, seconds)
             raise kind(failure.message + about) from None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        with guarded(self.user_file, "prompt", self.reward_timeout, about=f" ({where})"):
+        with guard(self.user_file, "prompt", self.reward_timeout, about=f" ({where})"):
             return self.read({"id": where, **fields}, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
@@ -223,7 +225,7 @@ class SandboxedTask(Task):
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         if self.kind.solution is UserTask.solution:
             return None
-        with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
+        with guard(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
             solutions = self.task.solution(_problem_row(problem))
             several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
             texts = list(islice(several, _SOLUTIONS))
@@ -239,7 +241,7 @@ class SandboxedTask(Task):
 
     def user_prompt(self, problem: Problem) -> str | list[dict[str, str]]:
         """Return the user's prompt of a problem, within the deadline. Raises RunError for an invalid one."""
-        with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
+        with guard(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
             return self._user_prompt(problem)
 
     def _user_prompt(self, problem: Problem) -> str | list[dict[str, str]]:
@@ -297,7 +299,7 @@ class SandboxedTask(Task):
                 f"{count:,} were requested ({read:,} read; {dropped}). Generate more, or request fewer ({key})"
             )
         if left_out or twice:
-            tell(f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
+            print_stderr(f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
         return list(problems.values())[:count]
 
     def _collect(
@@ -361,7 +363,7 @@ class SandboxedTask(Task):
             raise RunError(f"{self._method_line('problems')}: problems returned no train problem")
         for problem in problems[:count]:
             self.user_prompt(problem)
-            with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
+            with guard(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
                 self.judge_response(problem, _TRIAL)
 
     def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
@@ -372,7 +374,7 @@ class SandboxedTask(Task):
 
     def judge_response(self, problem: Problem, response: str) -> Verdict:
         """Return the verdict of the user's `judge`. Raises RunError for an invalid one."""
-        judgement = awaited(self.task.judge(_problem_row(problem), response))
+        judgement = run_async(self.task.judge(_problem_row(problem), response))
         fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
         components, answer = fields.get("parts", {}), fields.get("answer", extract_vote(response))
         logged = {str(key): value for key, value in fields.items() if key not in _JUDGEMENT}
@@ -408,7 +410,7 @@ class SandboxedTask(Task):
         return function_line(getattr(self.kind, method), self.user_file)
 
     def _invalid_result(self, method: str, value: Any, wanted: str) -> RunError:
-        return RunError(f"{self._method_line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
+        return RunError(f"{self._method_line(method)}: {method} returned {describe_value(value)}; wanted: {wanted}")
 
 
 class _JudgeSession(JudgeSession):
@@ -441,7 +443,7 @@ class _JudgeSession(JudgeSession):
         try:
             return Verdict(*future.result())
         except JobError as error:
-            failure = job_failure(error, f"{shown(self._task.user_file.path)}: judge", self._task.limits)
+            failure = job_failure(error, f"{display_path(self._task.user_file.path)}: judge", self._task.limits)
             if error.loading:
                 raise RunError(f"{failure.message}.") from None
             return failure
@@ -453,15 +455,15 @@ class _JudgeSession(JudgeSession):
 
 def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return the worker's job handler: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
-    file = UserFile.of_json(settings["file"])
+    file = UserFile.from_json(settings["file"])
     user_code.load_module(file, settings["seconds"])
     task = load_task(file).model_validate_json(json.dumps(settings["values"]))
 
     def answer(job: Any) -> Any:
         if "judge" in job:
-            with guarded(file, "judge"):
+            with guard(file, "judge"):
                 return list(astuple(task.judge_response(Problem(*job["judge"]), job["response"])))
-        with guarded(file, "problems"):
+        with guard(file, "problems"):
             if "try" in job:
                 return task.dry_run(job["try"])
             return [vars(problem) for problem in task.generate_problems(*job["generate"])]
@@ -471,23 +473,23 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 def load_task(file: UserFile) -> type[SandboxedTask]:
     """Import the file and return its task. Raises UserError, each problem with file and line."""
-    classes = classes_of(file)
+    classes = load_classes(file)
     tasks = [kind for kind in classes if issubclass(kind, UserTask)]
     # Base classes in the file are not tasks.
     tasks = [kind for kind in tasks if not any(kind in other.__mro__[1:] for other in tasks)]
     if len(tasks) > 1:
-        names = ", ".join(f"{kind.__name__} ({file.at(kind.__name__)})" for kind in tasks)
-        raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a separate file.")
+        names = ", ".join(f"{kind.__name__} ({file.location(kind.__name__)})" for kind in tasks)
+        raise UserError(f"{display_path(file.path)}:1: has several tasks, {names}. Put each into a separate file.")
     if not tasks:
         wrong = next((kind for kind in classes if issubclass(kind, Task)), None)
         reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
-        where = file.at("" if wrong is None else wrong.__name__)
+        where = file.location("" if wrong is None else wrong.__name__)
         raise UserError(
             f"{where}: {reason}: a class that inherits from Task of `from rlvr_cli import Task` (`rlvr new task NAME` "
             "writes an example)."
         )
     (kind,) = tasks
-    if problems := list(_definition_errors(kind, file, f"{file.at(kind.__name__)}: {kind.__name__}")):
+    if problems := list(_definition_errors(kind, file, f"{file.location(kind.__name__)}: {kind.__name__}")):
         raise UserError(problems)
     return _make_section(kind, file)
 
@@ -568,7 +570,7 @@ class _UnimportedTask(Task):
 @lru_cache(maxsize=64)
 def recorded_task(name: str) -> type[Task]:
     """Return a section ``task`` for the user's task ``name`` without importing its file."""
-    generated, make = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen", cast("Any", create_model)
+    generated, make = f"{strip_folder(name).removesuffix(user_code.SUFFIX)}-gen", cast("Any", create_model)
     keys = {"name": (Literal[name], name), "data": (Data, generated)}
     task = make("Recorded", __base__=_UnimportedTask, __module__=f"{user_code.PREFIX}recorded", **keys)
     task.sets = {generated: generated_set("The problems of a user's file.")}

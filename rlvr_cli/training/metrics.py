@@ -77,9 +77,9 @@ class StepMeter:
         ``value_loss`` is summed over its tokens.
         """
         self.executed.update(self.method.token_terms(which))
-        shaped = self.method.shaped(tokens, which)
+        shaped = self.method.shape_tokens(tokens, which)
         mask = tokens.mask.bool()
-        trained = self.method.trained(tokens, which)
+        trained = self.method.trained_mask(tokens, which)
         where = self.method.policy_loss.regions(shaped, statistics)
         weights = self.method.policy_loss.weight(shaped, statistics)
         # Centred at 1 and in float64: squares do not overflow, and the spread near 1 keeps its precision.

@@ -230,7 +230,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         cautions = check_prompts(config, task, problems[:PROMPTS_MEASURED], tokenizer, _positions(model))
         if not config.rollout.uses_vllm:
             engine, reason = _engine(config, model)
-        method = policy.bound(config.rollout.max_new_tokens)
+        method = policy.with_max_length(config.rollout.max_new_tokens)
     if config.validation.every:
         _check_held_out(config, model, task, tokenizer)
     return PreparedRun(

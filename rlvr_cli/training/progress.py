@@ -15,8 +15,8 @@ from rich.text import Text
 
 from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.core.files import open_for_append
-from rlvr_cli.core.terminal import Cell, table_lines, wrapped
-from rlvr_cli.core.text import for_terminal
+from rlvr_cli.core.terminal import Cell, table_lines, wrap_text
+from rlvr_cli.core.text import escape_for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.launch.stopping import StopRequest, say, writing
 from rlvr_cli.runs.folder import now
@@ -104,7 +104,7 @@ class Reporter:
     def log(self, text: str) -> None:
         """Write to log.txt only. Disk errors are ignored here: writing the records reports them and ends the run."""
         with contextlib.suppress(OSError):
-            self._log.write(f"{now()} {for_terminal(text)}\n")
+            self._log.write(f"{now()} {escape_for_terminal(text)}\n")
             self._log.flush()
 
     def resumed_at(self, rollout: int) -> None:
@@ -167,7 +167,7 @@ class Reporter:
         if headlines := self._headlines():
             titles, values = zip(*headlines, strict=True)
             lines += table_lines(titles, [values], columns)
-        lines += [piece for line in self._held_out for piece in wrapped(line, columns).split("\n")]
+        lines += [piece for line in self._held_out for piece in wrap_text(line, columns).split("\n")]
         requested = self._stop.signal if self._stop is not None else None
         doing = (
             f"{requested.name}: saving after this step (Ctrl-C: stop at once)" if requested is not None else self._doing

@@ -35,15 +35,15 @@ from rich.console import Console
 
 from rlvr_cli.collapse.alerts import AlertMonitor
 from rlvr_cli.config.batch import BatchArithmetic
-from rlvr_cli.config.checks import cautions
+from rlvr_cli.config.checks import config_warnings
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.text import without_secrets
-from rlvr_cli.core.user_code import COPIES, error_text, escaped_error, keep_copies
+from rlvr_cli.core.text import redact_secrets
+from rlvr_cli.core.user_code import COPIES, format_error, save_copies, user_error_message
 from rlvr_cli.launch.checks import check_processes, default_name
 from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
@@ -101,7 +101,7 @@ def start_training(
 
     def create() -> RunDir:
         name = config.run.name or unique_name(root, default_name(config))
-        command_line = command or without_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
+        command_line = command or redact_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
         return create_run(
             root,
             name,
@@ -109,7 +109,7 @@ def start_training(
             fill=lambda aside: _first_manifest(config, aside, name, prepared, command_line),
         )
 
-    run = context.world.from_main(create)
+    run = context.world.run_on_main(create)
     with _lock_run(run, context.world):
         context.on_start(run.path)
         return _train(run, prepared, None, console, context)
@@ -118,7 +118,7 @@ def start_training(
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
     text = dump_yaml(config)
     # A submitted run has its copies: the files may have been edited while it was queued.
-    copies = {} if (run.path / COPIES).exists() else keep_copies(user_files(config), run.path)
+    copies = {} if (run.path / COPIES).exists() else save_copies(user_files(config), run.path)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
     write_training_problems(run.path, prepared.trained_on())
@@ -158,11 +158,11 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
 def _lock_run(run: RunDir, world: World) -> Iterator[None]:
     """Lock ``run`` in rank 0; every rank waits for the lock."""
     if not world.main:
-        world.from_main(lambda: None)
+        world.run_on_main(lambda: None)
         yield
         return
     with ExitStack() as stack:
-        world.from_main(lambda: stack.enter_context(run.lock()))
+        world.run_on_main(lambda: stack.enter_context(run.lock()))
         yield
 
 
@@ -187,10 +187,10 @@ def resume_training(
         context.on_start(run.path)
         if context.world.main:
             check_extension(run, longer)
-        resumption_point = context.world.from_main(lambda: _choose_checkpoint(run))
+        resumption_point = context.world.run_on_main(lambda: _choose_checkpoint(run))
         prepared = prepare_run(config, context.world)
-        waiting = context.world.from_main(lambda: _submitted(run))
-        resumption = None if waiting else context.world.from_main(lambda: _check_run(run, prepared, resumption_point))
+        waiting = context.world.run_on_main(lambda: _submitted(run))
+        resumption = None if waiting else context.world.run_on_main(lambda: _check_run(run, prepared, resumption_point))
         if context.world.main:
             run.make_folders()
             if waiting:
@@ -288,10 +288,10 @@ def _train(
         hint = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         try:
             if resumption:
-                world.from_main(lambda: _rewind(run, resumption, batch, reporter))
+                world.run_on_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
                 reporter.message(_announcement(run, prepared))
-            for caution in (*cautions(config), *prepared.cautions):
+            for caution in (*config_warnings(config), *prepared.cautions):
                 reporter.message(caution)
             if prepared.without_adapter:
                 reporter.message(
@@ -322,7 +322,7 @@ def _train(
             raise failure from error
         if reached == batch.steps_total:
             watched = config.train.on_no_signal != "off"
-            ending = world.from_main(lambda: _no_signal(config, run)) if watched else None
+            ending = world.run_on_main(lambda: _no_signal(config, run)) if watched else None
             _close(run, world, run_parts.executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
             for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
@@ -378,7 +378,7 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
 def explain_error(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
     """Return ``error`` as a message for the user; ``hint``: how to continue. Bugs are returned unchanged."""
     if isinstance(error, SystemExit):
-        line = escaped_error(error) or f"{run.path}: {error_text(error)}"
+        line = user_error_message(error) or f"{run.path}: {format_error(error)}"
         return RunError(f"{line} ended the training; {hint}")
     if isinstance(error, SamplingMemoryError):
         return RunError(

@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.checks import check_training
-from rlvr_cli.config.load import load_config, moved_from
+from rlvr_cli.config.load import load_config, moved_run_warning
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.layers import override_text
-from rlvr_cli.core.text import without_secrets
-from rlvr_cli.core.user_code import changed_files
+from rlvr_cli.core.layers import format_override
+from rlvr_cli.core.text import redact_secrets
+from rlvr_cli.core.user_code import edited_file_warnings
 from rlvr_cli.launch.command import check_alone, needs_launcher
 from rlvr_cli.launch.stopping import RunEnd
 from rlvr_cli.runs.folder import find_run
@@ -51,7 +51,7 @@ def train(
         RunError: the training failed, or was stopped by a signal.
     """
     files = [Path(config)] if isinstance(config, str | Path) else [Path(path) for path in config]
-    overrides = [override_text(key, value) for key, value in (settings or {}).items()]
+    overrides = [format_override(key, value) for key, value in (settings or {}).items()]
     loaded = load_config(files, method, task, model, overrides, import_files=True, from_start=True)
     check_training(loaded)
     check_trackers(loaded.track.to)
@@ -60,7 +60,7 @@ def train(
     arguments = [word for file in files for word in ("-c", str(file))]
     for option, value in (("method", method), ("task", task), ("model", model)):
         arguments += [f"--{option}", value] if value is not None else []
-    command = without_secrets(shlex.join(["rlvr", "train", *arguments, *overrides]))
+    command = redact_secrets(shlex.join(["rlvr", "train", *arguments, *overrides]))
     console = Console(quiet=quiet)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import torchrun
@@ -87,12 +87,12 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     from rlvr_cli.training.extension import check_extension, load_extended
 
     run_dir = find_run(str(run), Path(Config().run.dir))
-    overrides = [override_text(key, value) for key, value in (settings or {}).items()]
+    overrides = [format_override(key, value) for key, value in (settings or {}).items()]
     check_extension(run_dir, overrides)
     loaded = load_extended(run_dir, overrides).config
     console = Console(quiet=quiet)
-    moved = moved_from(run_dir)
-    for line in (*([moved] if moved else []), *changed_files(run_dir.read_manifest())):
+    moved = moved_run_warning(run_dir)
+    for line in (*([moved] if moved else []), *edited_file_warnings(run_dir.read_manifest())):
         console.print(line, highlight=False, markup=False)
     loaded.task.check_requirements()
     check_trackers(loaded.track.to)

@@ -132,7 +132,7 @@ class PolicyTrainer(GRPOTrainer):
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         if dropout and args.disable_dropout:
             raise ValueError("dropout=True and args.disable_dropout=True cannot be combined. Remove one.")
-        self.method = named.bound(args.max_completion_length)
+        self.method = named.with_max_length(args.max_completion_length)
         self.rollouts, self.tis_cap = rollouts, tis_cap
         self.correct, self.correct_above = correct, correct_above
         self._check_arguments()
@@ -502,7 +502,7 @@ class PolicyTrainer(GRPOTrainer):
         if policy_loss.needs_statistics:
             old, entropies = rows.get("old_log_probs"), None
             # Built-in losses read only the ratio, which is 1 in a rollout's first step.
-            if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.of_user and old is None):
+            if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.is_user_defined and old is None):
                 outputs = self.forward.infer(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies
             else:
@@ -510,7 +510,7 @@ class PolicyTrainer(GRPOTrainer):
             tokens = vars(build_tokens(rows, log_probs, entropies))
             local = {key: value for key, value in tokens.items() if value is not None}
             gathered = gather_rows(local, self.accelerator.gather, self.accelerator.num_processes, 0)
-            statistics = policy_loss.statistics(self.method.shaped(Tokens(**gathered), self.current_pass))
+            statistics = policy_loss.statistics(self.method.shape_tokens(Tokens(**gathered), self.current_pass))
         return Step(self.current_pass, count, total, statistics)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:

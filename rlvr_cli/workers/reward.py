@@ -13,7 +13,15 @@ from numbers import Real
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.user_code import UserFile, awaited, error_line, error_text, load_name, shown, value_text
+from rlvr_cli.core.user_code import (
+    UserFile,
+    describe_value,
+    display_path,
+    error_line,
+    format_error,
+    load_name,
+    run_async,
+)
 
 # Within float32, with room for an advantage; larger rewards are refused like non-finite ones.
 LARGEST_REWARD = 1e30
@@ -30,10 +38,10 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     Args:
         settings: `file`, `name` of the function, and `seconds` in which the file may be imported.
     """
-    file, name = UserFile.of_json(settings["file"]), settings["name"]
+    file, name = UserFile.from_json(settings["file"]), settings["name"]
     call = load_name(file, name, settings["seconds"])
     if not callable(call):
-        raise RunError(f"{shown(file.path)}: {name} is {value_text(call)}, not a function")
+        raise RunError(f"{display_path(file.path)}: {name} is {describe_value(call)}, not a function")
 
     def answer(job: Any) -> Any:
         if job is None:
@@ -47,13 +55,13 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
                 f"(task.columns={{{missing[0]}: ...}}), or give {missing[0]} a default"
             }
         try:
-            result = awaited(call(**arguments))
+            result = run_async(call(**arguments))
         except BaseException as error:
-            raise RunError(f"{error_line(error, file)}: {error_text(error)}") from error
+            raise RunError(f"{error_line(error, file)}: {format_error(error)}") from error
         if hasattr(result, "tolist"):
             result = result.tolist()
         if not isinstance(result, (list, tuple)):
-            return {"wrong": f"returned {value_text(result)}; a list of numbers is needed"}
+            return {"wrong": f"returned {describe_value(result)}; a list of numbers is needed"}
         if len(result) != count:
             return {"wrong": f"returned {len(result)} values for {count} completions"}
         return {"values": [parse_reward(value) for value in result], "logged": log.columns}
@@ -92,14 +100,14 @@ class _RecordedValues:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
         for value in values:
             if not is_loggable(value):
-                raise ValueError(f"log_extra({column!r}) has {value_text(value)}; text, None or {NUMBER} is needed")
+                raise ValueError(f"log_extra({column!r}) has {describe_value(value)}; text, None or {NUMBER} is needed")
         self._store(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
         """Record a number for the whole call."""
         number = parse_reward(value)
         if not isinstance(number, float):
-            raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {NUMBER} is needed")
+            raise ValueError(f"log_metric({name!r}) has {describe_value(value)}; {NUMBER} is needed")
         self._store(name, [number] * self._count)
 
     def _store(self, name: str, values: list[Any]) -> None:
@@ -128,4 +136,4 @@ def parse_reward(result: Any) -> Any:
         number = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         number = math.inf
-    return number if abs(number) <= LARGEST_REWARD else {"wrong": value_text(result)}
+    return number if abs(number) <= LARGEST_REWARD else {"wrong": describe_value(result)}

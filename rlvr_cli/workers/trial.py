@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.user_code import UserFile, load_module, shown
+from rlvr_cli.core.user_code import UserFile, display_path, load_module
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Target, shared_pool
 
 # Limits of the process. The margin on the files' deadlines is for imports of this project, and code in C.
@@ -26,14 +26,14 @@ def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> N
     Raises:
         UserError: the function raised it, or the files ended the process.
     """
-    texts, named = json.dumps([file.as_json() for file in files]), ", ".join(shown(file.path) for file in files)
+    texts, named = json.dumps([file.as_json() for file in files]), ", ".join(display_path(file.path) for file in files)
     if problems := _run_trial(function, texts, json.dumps(values), named):
         raise UserError(problems)
 
 
 @lru_cache(maxsize=1024)
 def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
-    seconds = user_code.LOADING
+    seconds = user_code.IMPORT_TIMEOUT
     limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
     pool = shared_pool(Target(f"{__name__}:ready", purpose="tries files"), limits)
     job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
@@ -52,7 +52,7 @@ def make_handler(settings: Any) -> Callable[[Any], list[str]]:
     def answer(job: Mapping[str, Any]) -> list[str]:
         module, _, name = job["function"].partition(":")
         function = getattr(importlib.import_module(module), name)
-        files = [UserFile.of_json(file) for file in job["files"]]
+        files = [UserFile.from_json(file) for file in job["files"]]
         try:
             for file in files:
                 load_module(file, job["seconds"])

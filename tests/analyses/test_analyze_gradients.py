@@ -42,8 +42,8 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
     config = saved.config.method
     assert isinstance(config, Method)
     policy = load_policy(saved, saved.old)
-    scored = score_rollout(saved, [config.bound(24)], policy).scored
-    step = MethodStep.of(config.bound(24), scored)
+    scored = score_rollout(saved, [config.with_max_length(24)], policy).scored
+    step = MethodStep.of(config.with_max_length(24), scored)
     start = step.at(scored.old_log_probs, scored.rollout.entropies)
     replay = ReplayedUpdates(policy, saved, start, "adamw", None, 2)
     assert replay.has_state == (rollout == 1)

@@ -31,7 +31,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 
 def method(name: str) -> Method:
-    return load_config(method=name).method.bound(9)  # type: ignore[arg-type]
+    return load_config(method=name).method.with_max_length(9)  # type: ignore[arg-type]
 
 
 def matrix(rows: int, columns: int, seed: int = 0) -> Tensor:

@@ -21,7 +21,7 @@ NAMES = [name for name in BASES if name not in NEEDS_VALUES] + [f"grpo+{name}" f
 
 
 def method(name: str, *overrides: str) -> Method:
-    return load_config(method=name, overrides=overrides).method.bound(LENGTH)  # type: ignore[arg-type]
+    return load_config(method=name, overrides=overrides).method.with_max_length(LENGTH)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

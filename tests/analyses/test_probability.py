@@ -24,7 +24,7 @@ NAMES = ("grpo", "grpo+reweight", "grpo+lopti")
 
 
 def method(name: str) -> Method:
-    return variant_config(name).bound(8)
+    return variant_config(name).with_max_length(8)
 
 
 @pytest.fixture(scope="module")

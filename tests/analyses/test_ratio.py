@@ -17,7 +17,7 @@ ROWS, LENGTH = 400, 10
 
 
 def step(old_probs: Tensor, ratios: Tensor, advantages: Tensor, name: str = "grpo") -> MethodStep:
-    method = load_config(method=name).method.bound(LENGTH)  # type: ignore[arg-type]
+    method = load_config(method=name).method.with_max_length(LENGTH)  # type: ignore[arg-type]
     old = old_probs.log()
     tokens = Tokens(
         log_probs=old + ratios.log(),

@@ -38,7 +38,7 @@ PAPER: dict[str, Callable[[float, str], float]] = {
 
 
 def method(name: str, *overrides: str) -> Method:
-    return load_config(method=name, overrides=overrides).method.bound(9)  # type: ignore[arg-type]
+    return load_config(method=name, overrides=overrides).method.with_max_length(9)  # type: ignore[arg-type]
 
 
 def weights(name: str, scored: ScoredTokens) -> MethodWeights:

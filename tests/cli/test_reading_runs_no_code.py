@@ -159,7 +159,7 @@ import json, sys
 from pathlib import Path
 from rlvr_cli import store
 from rlvr_cli.config.load import dump_yaml, leaves, load_config
-from rlvr_cli.methods.equivalence import same_gradients
+from rlvr_cli.methods.equivalence import find_same_gradients
 found = store.runs()
 made = store.evaluations(found)
 assert len(found) == 5 and len(store.steps(found)) and len(store.problems(made)) and len(store.samples(made))
@@ -171,7 +171,7 @@ for code in (False, True):
         assert code or dump_yaml(read) == (place / "config.yaml").read_text(), place
         methods[place.name] = read.method
         steps.append(sorted((".".join(path), str(value)) for path, value in leaves(read)))
-    print(json.dumps([steps, [[one.names, one.when] for one in same_gradients(methods, 1)]]))
+    print(json.dumps([steps, [[one.names, one.when] for one in find_same_gradients(methods, 1)]]))
 """
     (folder / "imported").unlink(missing_ok=True)
     places = [str(folder / "runs" / name) for name in RUNS]

@@ -12,7 +12,7 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.cli.output import print_json, print_table
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import for_json, for_terminal, without_secrets
+from rlvr_cli.core.text import escape_for_terminal, escape_json, redact_secrets
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202ereversed\u2066\u200b\u200d\u2060\x9b31m\x7f\r\x08\ud800\U000e0041\u00ad"
 HARMFUL = re.compile(
@@ -21,18 +21,18 @@ HARMFUL = re.compile(
 
 
 def test_nothing_that_steers_a_terminal_is_left() -> None:
-    shown = for_terminal(HOSTILE)
+    shown = escape_for_terminal(HOSTILE)
     assert not HARMFUL.search(shown)
     assert r"\x1b]0;owned\x07" in shown and r"\u202ereversed" in shown
     for kept in ("one\ttwo\nthree", "\u00e9\u4e2d\u0627 \u00a0 \U0001f600 \u2192 \u221a2", "a\\x1b"):
-        assert for_terminal(kept) == kept
-    assert for_terminal("a\r\nb") == "a\nb"
+        assert escape_for_terminal(kept) == kept
+    assert escape_for_terminal("a\r\nb") == "a\nb"
 
 
 def test_json_says_the_same_values() -> None:
     text = json.dumps({"answer": HOSTILE}, ensure_ascii=False, indent=2)
-    assert not HARMFUL.search(for_json(text))
-    assert json.loads(for_json(text)) == {"answer": HOSTILE}
+    assert not HARMFUL.search(escape_json(text))
+    assert json.loads(escape_json(text)) == {"answer": HOSTILE}
 
 
 def test_tables_and_json_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +84,7 @@ SECRET = "hunter2"
     ],
 )
 def test_an_address_without_its_secrets(text: str) -> None:
-    assert SECRET not in without_secrets(text) and "***" in without_secrets(text)
+    assert SECRET not in redact_secrets(text) and "***" in redact_secrets(text)
     assert SECRET not in str(RunError(text))
     error = UserError([text])
     assert SECRET not in str(error) and SECRET not in error.problems[0]
@@ -106,7 +106,7 @@ def test_an_address_without_its_secrets(text: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert without_secrets(text) == text
+    assert redact_secrets(text) == text
 
 
 @pytest.mark.parametrize(

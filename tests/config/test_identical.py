@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Rollout, Tokens
-from rlvr_cli.methods.equivalence import SameGradient, same_gradients
+from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import BASES
 
@@ -67,7 +67,7 @@ def rollout() -> tuple[Rollout, Tensor]:
 def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     """d J / d log pi of every token, for each pass."""
     assert isinstance(config, Method)
-    method = config.bound(LENGTH)
+    method = config.with_max_length(LENGTH)
     scored, shift = rollout()
     assert scored.old_log_probs is not None
     scored = Rollout(**{**vars(scored), "rewards": method.reward.rewards(scored)})
@@ -84,7 +84,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     )
     count = method.aggregation.count(tokens.mask, estimated)
     return [
-        method.coefficients(tokens, count, which, method.policy_loss.statistics(method.shaped(tokens, which)))
+        method.coefficients(tokens, count, which, method.policy_loss.statistics(method.shape_tokens(tokens, which)))
         for which in method.passes.names
     ]
 
@@ -100,7 +100,7 @@ def in_one_group(groups: list[SameGradient], *names: str) -> bool:
 def test_one_step_on_the_policy_that_sampled() -> None:
     """Of methods with one pass: said to be the same exactly where they are."""
     names = [name for name in POLICIES + COMPOSITIONS if len(load_config(method=name).method.passes.names) == 1]
-    groups = same_gradients(configs(*names), updates=1)
+    groups = find_same_gradients(configs(*names), updates=1)
     assert {group.when for group in groups} <= {"always", "one_step"}
     found = {name: gradients(config, off_policy=False) for name, config in configs(*names).items()}
     for first, second in itertools.combinations(names, 2):
@@ -109,7 +109,7 @@ def test_one_step_on_the_policy_that_sampled() -> None:
 
 def test_the_first_step_of_several() -> None:
     names = POLICIES + COMPOSITIONS
-    groups = same_gradients(configs(*names), updates=4)
+    groups = find_same_gradients(configs(*names), updates=4)
     assert {group.when for group in groups} == {"first_step"}
     found = {name: gradients(config, off_policy=False)[:1] for name, config in configs(*names).items()}
     for first, second in itertools.combinations(names, 2):
@@ -118,7 +118,7 @@ def test_the_first_step_of_several() -> None:
 
 def test_off_policy_every_named_method_is_one_of_its_own() -> None:
     names = POLICIES + COMPOSITIONS
-    groups = same_gradients(configs(*names), updates=4)
+    groups = find_same_gradients(configs(*names), updates=4)
     assert not [group for group in groups if group.when == "always"]
     found = {name: gradients(config, off_policy=True) for name, config in configs(*names).items()}
     for first, second in itertools.combinations(names, 2):
@@ -169,7 +169,7 @@ def test_choices_that_come_to_the_same_thing() -> None:
             label: load_config(method=name, overrides=overrides).method
             for label, (name, *overrides) in (("first", first), ("second", second))
         }
-        groups = same_gradients(methods, updates=4)
+        groups = find_same_gradients(methods, updates=4)
         assert [group.names for group in groups if group.when == "always"] == ([("first", "second")] if same else [])
         found = [gradients(method, off_policy=True) for method in methods.values()]
         if same:
@@ -183,7 +183,7 @@ def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> Non
     methods = configs("grpo", "dapo") | {
         "empty first": load_config(method="grpo+lopti", overrides=["method.passes.eta=0"]).method
     }
-    groups = same_gradients(methods, updates=1)
+    groups = find_same_gradients(methods, updates=1)
     assert [(group.names, group.when) for group in groups] == [
         (("grpo", "empty first"), "always"),
         (("grpo", "dapo"), "one_step"),
@@ -194,7 +194,7 @@ def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> Non
 @pytest.mark.parametrize(("name", "when"), [("grpo+low-only", "one_step"), ("grpo+lopti", "first_step")])
 def test_with_eta_1_a_sure_token_is_left_out_which_matters_once_the_policy_moved(name: str, when: str) -> None:
     methods = configs("grpo") | {"eta 1": load_config(method=name, overrides=["method.passes.eta=1"]).method}
-    (group,) = same_gradients(methods, updates=1)
+    (group,) = find_same_gradients(methods, updates=1)
     assert group.when == when
     scored, _ = rollout()
     assert scored.old_log_probs is not None

@@ -130,10 +130,10 @@ def test_a_preset_inherits_all_but_the_keys_of_another_kind() -> None:
     """Not the clip of GSPO below CISPO, whose keys are other ones; and nothing of a part whose kind stays is lost."""
     paper = Paper("none", "nobody")
     other = MethodPreset("x", "X", "X.", paper, {"policy_loss.kind": ("cispo", "ours")}, inherits="gspo")
-    resolved = other.resolved(METHODS)
+    resolved = other.with_inherited(METHODS)
     assert resolved.sets["policy_loss.kind"] == ("cispo", "ours")
     kept = {key: value for key, value in METHODS["gspo"].sets.items() if not key.startswith("policy_loss.")}
     assert {key: value for key, value in resolved.sets.items() if not key.startswith("policy_loss.")} == kept
     assert [key for key in resolved.sets if key.startswith("policy_loss.")] == ["policy_loss.kind"]
     same = MethodPreset("x", "X", "X.", paper, {"policy_loss.kind": ("gspo", "ours")}, inherits="gspo")
-    assert same.resolved(METHODS).sets == {**METHODS["gspo"].sets, "policy_loss.kind": ("gspo", "ours")}
+    assert same.with_inherited(METHODS).sets == {**METHODS["gspo"].sets, "policy_loss.kind": ("gspo", "ours")}

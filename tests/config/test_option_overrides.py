@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.keys import option_override
+from rlvr_cli.config.keys import make_override
 from rlvr_cli.config.load import load_config
 
 
 @pytest.mark.parametrize("name", ["rows #2.jsonl", "a: b.jsonl", "2", "null", "[1", "true", 'quote".jsonl'])
 def test_text_is_text(name: str) -> None:
     """An option is no YAML, which would read a comment, a mapping, a number or nothing."""
-    asked = option_override("--model-name", "eval.model_name", [name])
+    asked = make_override("--model-name", "eval.model_name", [name])
     assert load_config(overrides=[asked]).eval.model_name == name
 
 
@@ -30,5 +30,5 @@ def test_text_is_text(name: str) -> None:
 )
 def test_values(key: str, values: list[str], value: Any) -> None:
     section, _, name = key.partition(".")
-    config = load_config(overrides=[option_override("--option", key, values)])
+    config = load_config(overrides=[make_override("--option", key, values)])
     assert getattr(getattr(config, section), name) == value

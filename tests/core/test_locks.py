@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.core import files
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import LOCK, append_jsonl, is_held, sole_writer, truncate_jsonl
+from rlvr_cli.core.files import LOCK, append_jsonl, is_held, lock_folder, truncate_jsonl
 
 
 def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,15 +19,15 @@ def test_a_reader_that_asks_is_not_taken_for_a_writer(tmp_path: Path, monkeypatc
         fcntl.flock(asking, fcntl.LOCK_SH)
         # The reader is through while the writer waits.
         monkeypatch.setattr(files.time, "sleep", lambda seconds: asking.close())
-        with sole_writer(tmp_path, ""):
+        with lock_folder(tmp_path, ""):
             assert is_held(tmp_path)
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    with sole_writer(tmp_path, ""):
+    with lock_folder(tmp_path, ""):
         for _ in range(2):
             with pytest.raises(UserError, match=r"in use by another process \(pid \d+@\S+\)\. Wait"):
-                sole_writer(tmp_path, "Wait.").__enter__()
+                lock_folder(tmp_path, "Wait.").__enter__()
     assert not is_held(tmp_path)
 
 
@@ -36,7 +36,7 @@ def test_a_lock_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
     other.write_text("somebody's\n")
     (tmp_path / LOCK).symlink_to(other)
     with pytest.raises(UserError, match="is a link to"):
-        sole_writer(tmp_path, "").__enter__()
+        lock_folder(tmp_path, "").__enter__()
     assert other.read_text() == "somebody's\n" and not is_held(tmp_path)
 
 

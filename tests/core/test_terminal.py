@@ -7,19 +7,19 @@ import re
 
 import pytest
 
-from rlvr_cli.core.terminal import Marked, cell_width, coloured, table_lines, wrapped
+from rlvr_cli.core.terminal import Marked, cell_width, table_lines, use_colour, wrap_text
 
 COMMAND = "rlvr train --resume runs/a-run-whose-name-is-longer-than-the-terminal-is-wide train.rollouts=120"
 
 
 def test_lines_are_broken_between_words_and_a_command_can_be_pasted() -> None:
     text = f"saved at step 25, which is in the middle of rollout 12; continue with: {COMMAND}"
-    lines = wrapped(text, 40).split("\n")
+    lines = wrap_text(text, 40).split("\n")
     assert lines[-1] == COMMAND
     assert all(len(line) <= 40 for line in lines[:-1]) and " ".join(lines) == text
-    assert wrapped("    indented words that go on", 16) == "    indented\n    words that\n    go on"
-    assert wrapped("see `rlvr tasks benchmarks` for more", 24) == "see\n`rlvr tasks benchmarks`\nfor more"
-    assert wrapped("\u4e2d\u6587 \u4e2d\u6587", 5) == "\u4e2d\u6587\n\u4e2d\u6587"
+    assert wrap_text("    indented words that go on", 16) == "    indented\n    words that\n    go on"
+    assert wrap_text("see `rlvr tasks benchmarks` for more", 24) == "see\n`rlvr tasks benchmarks`\nfor more"
+    assert wrap_text("\u4e2d\u6587 \u4e2d\u6587", 5) == "\u4e2d\u6587\n\u4e2d\u6587"
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -46,8 +46,8 @@ def test_colours_are_not_the_only_carrier(monkeypatch: pytest.MonkeyPatch) -> No
     assert painted != plain and [re.sub("\x1b.*?m", "", line) for line in painted] == plain
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    assert not coloured(io.StringIO()) and not coloured(None)
+    assert not use_colour(io.StringIO()) and not use_colour(None)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert coloured(io.StringIO())
+    assert use_colour(io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not coloured(io.StringIO())
+    assert not use_colour(io.StringIO())

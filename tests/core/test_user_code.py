@@ -11,13 +11,13 @@ import pytest
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.user_code import (
-    changed_files,
+    edited_file_warnings,
     find_user_file,
-    guarded,
-    keep_copies,
+    guard,
     load_module,
     read_user_file,
-    without_folder,
+    save_copies,
+    strip_folder,
 )
 
 FILES = {
@@ -53,10 +53,10 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
     folder, run = tmp_path / "own", tmp_path / "run"
     file = read_user_file(written(folder))
     assert sorted(file.imports) == sorted({*FILES} - {"mine.py", "json.py", "unused.py", "numpy/mine.py"})
-    manifest = keep_copies([file], run)
-    assert changed_files(manifest) == []
+    manifest = save_copies([file], run)
+    assert edited_file_warnings(manifest) == []
     (folder / "pack" / "other.py").write_text("Y = 8\n")
-    (line,) = changed_files(manifest)
+    (line,) = edited_file_warnings(manifest)
     assert "mine.py was changed since" in line
     with pytest.raises(UserError, match=r"mine.py: has changed since it was recorded .*no copy"):
         find_user_file(file.reference)
@@ -70,12 +70,12 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
     assert module.helpers.mine_too.back() == 2 and module.helpers.Kept().x == 1
     with (
         pytest.raises(RunError, match=r"helpers.py:8: bad raised ZeroDivisionError: division by zero"),
-        guarded(copy, "bad"),
+        guard(copy, "bad"),
     ):
         module.bad()
     for path in folder.rglob("*.py"):
         path.unlink()
-    assert changed_files(manifest) == [] and load_module(find_user_file(file.reference, run)) is module
+    assert edited_file_warnings(manifest) == [] and load_module(find_user_file(file.reference, run)) is module
 
 
 def test_this_package_is_no_module_of_a_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_late_import_finds_the_module_of_its_file(tmp_path: Path) -> None:
     files = [read_user_file(tmp_path / name / "mine.py") for name in ("a", "b")]
     modules = [load_module(file) for file in files]
     for number in (0, 1, 0):
-        with guarded(files[number], "late"):
+        with guard(files[number], "late"):
             called.append(modules[number].late())
     assert called == [("a", 1), ("b", 1), ("a", 2)]
 
@@ -119,7 +119,7 @@ def test_the_texts_that_were_hashed_are_executed(tmp_path: Path) -> None:
     (tmp_path / "pack" / "other.py").unlink()
     shutil.rmtree(tmp_path / "spaces")
     module = load_module(file)
-    assert (module.X, module.late()) == (1, 7) and without_folder(file.reference) == f"mine.py@{file.digest}"
+    assert (module.X, module.late()) == (1, 7) and strip_folder(file.reference) == f"mine.py@{file.digest}"
 
 
 @pytest.mark.parametrize(

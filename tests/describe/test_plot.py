@@ -19,7 +19,7 @@ NAMES = [*(name for name in BASES if name != "sft"), *(f"grpo+{modifier}" for mo
 
 
 def curves(*names: str, old_probs: tuple[float, ...] = (0.1,)) -> Curves:
-    return weight_curves([policy_config(name).bound(1) for name in names], old_probs)
+    return weight_curves([policy_config(name).with_max_length(1) for name in names], old_probs)
 
 
 def panels(drawn: Curves) -> list[tuple[str, dict[str, list[tuple[float, float]]]]]:

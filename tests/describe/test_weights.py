@@ -21,7 +21,7 @@ COMPOSED = [*METHODS, *(f"grpo+{modifier}" for modifier in MODIFIERS), "dgpo+lop
 
 def method(name: str, *overrides: str) -> Method:
     config = load_config(method=name, overrides=overrides).method if overrides else policy_config(name)
-    return config.bound(10)  # type: ignore[arg-type]
+    return config.with_max_length(10)  # type: ignore[arg-type]
 
 
 def at(name: str, ratio: float, sign: int, old_prob: float = 0.1, *overrides: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.keys import option_override
+from rlvr_cli.config.keys import make_override
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_jobs
@@ -123,7 +123,7 @@ def test_a_k_asks_for_as_many_samples_as_it_needs(tmp_path: Path, make_run: Make
     assert request(tmp_path, "eval.pass_at=[2]").settings.samples == 4
     (math,) = plan(tmp_path, "math500", "eval.pass_at=[64]")
     assert math.settings.samples == 64
-    asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9", "8"])
+    asked = make_override("--pass-at", "eval.pass_at", ["1,8", "9", "8"])
     for samples, number in (("0", 9), ("8", 9), ("12", 12)):
         settings = request(tmp_path, asked, f"eval.samples={samples}").settings
         assert (settings.pass_at, settings.samples) == ((1, 8, 9), number)

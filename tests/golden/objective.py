@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlvr_cli.methods.aggregation import Aggregation, ConstantLength, SequenceMean, TokenMean
 from rlvr_cli.methods.base import PolicyLoss, Regions, Tokens, TokenShaping
-from rlvr_cli.methods.grpo import GroupAdvantage, dual_clipped, group_advantage
+from rlvr_cli.methods.grpo import GroupAdvantage, dual_clip_mask, group_advantage
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
 from rlvr_cli.methods.method import Method
@@ -56,7 +56,7 @@ def method(
 def compare_gradient(case: Case, of: Method, tokens: Tokens, which: str = "all") -> None:
     """The gradient that training uses, by log-probs; and that of the loss value, which must be the same."""
     count = of.aggregation.count(tokens.mask, tokens.advantages)
-    statistics = of.policy_loss.statistics(of.shaped(tokens, which))
+    statistics = of.policy_loss.statistics(of.shape_tokens(tokens, which))
     gradient = -of.coefficients(tokens, count, which, statistics)
     (of_loss,) = torch.autograd.grad(loss(of, tokens, which), tokens.log_probs)
     torch.testing.assert_close(of_loss, gradient.detach(), rtol=1e-6, atol=1e-6)
@@ -65,7 +65,7 @@ def compare_gradient(case: Case, of: Method, tokens: Tokens, which: str = "all")
 
 def policy_loss(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     """() the loss without KL, differentiable."""
-    shaped = of.shaped(tokens, which)
+    shaped = of.shape_tokens(tokens, which)
     values = surrogate(of.policy_loss, shaped, of.policy_loss.statistics(shaped))
     return aggregated(of.aggregation, values, tokens.mask, tokens.advantages)
 
@@ -105,14 +105,14 @@ def compare_figures(case: Case, weight: PolicyLoss, tokens: Tokens, statistics: 
     case.compare("clip_fraction", share(where.LN | where.HP, tokens))
     limit = case.params.get("dual_clip_c")
     nothing = torch.zeros_like(tokens.mask, dtype=torch.bool)
-    case.compare("dual_clip_fraction", share(nothing if limit is None else dual_clipped(tokens, limit), tokens))
+    case.compare("dual_clip_fraction", share(nothing if limit is None else dual_clip_mask(tokens, limit), tokens))
     drift = (tokens.old_log_probs - tokens.log_probs).detach()
     case.compare("approx_kl_k1", drift[tokens.mask.bool()].mean())
 
 
 def compare_objective(case: Case, of: Method, tokens: Tokens) -> None:
     """Loss, gradient and figures of a case of one pass, which is then complete."""
-    shaped = of.shaped(tokens)
+    shaped = of.shape_tokens(tokens)
     case.compare("loss", loss(of, tokens))
     compare_gradient(case, of, tokens)
     case.compare("kl_mean", kl_mean(of, tokens))

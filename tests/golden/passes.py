@@ -38,7 +38,7 @@ def compare_reweighted(case: Case) -> None:
     """A case of one pass with Advantage Reweighting."""
     tokens = case.tokens()
     of = method(case.params, weight(case), Reweight(alpha=case.params["alpha"]))
-    case.compare("advantages_reweighted", of.shaped(tokens).advantages)
+    case.compare("advantages_reweighted", of.shape_tokens(tokens).advantages)
     compare_objective(case, of, tokens)
 
 
@@ -48,7 +48,7 @@ def compare_two_passes(case: Case) -> None:
     assert of.passes.names == ("low", "high")
     for number, which in enumerate(of.passes.names, start=1):
         tokens = case.tokens(f"log_probs_phase{number}")
-        shaped = of.shaped(tokens, which)
+        shaped = of.shape_tokens(tokens, which)
         if which == "low":
             effective = tokens.advantages * dict(of.shaping)["reweight"].factor(tokens)
             case.compare("advantages_effective", effective * tokens.mask)

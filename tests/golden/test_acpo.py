@@ -15,7 +15,7 @@ def test_acpo(case: Case) -> None:
     )
     assert (params["min_count"], params["dual_clip_c"]) == (2, None)
 
-    edges, count, sigma = weight.binned(tokens)
+    edges, count, sigma = weight.bin_tokens(tokens)
     statistics = weight.statistics(tokens)
     case.compare("bin_edges", edges)
     bins = case.take("bins")

@@ -48,12 +48,12 @@ def test_gtpo(case: Case) -> None:
     penalty = EntropyPenalty(gamma=params["gamma"])
 
     paper = Case(case.file, case.name, params, case.inputs, case.take("paper"))
-    forward, backward = conflict.masks(rollout, advantages)
+    forward, backward = conflict.conflict_masks(rollout, advantages)
     paper.compare("forward_mask", forward)
     paper.compare("backward_mask", backward)
     paper.compare("conflict_mask", forward | backward)
     paper.compare("token_weight", conflict.weights(rollout, advantages) * mask)
-    paper.compare("row_keep", kept.kept(rollout, advantages).squeeze(1))
+    paper.compare("row_keep", kept.select_rows(rollout, advantages).squeeze(1))
     paper.compare("row_coefficient", shaped(rollout, advantages, (penalty, kept)).squeeze(1))
 
     assert paper.take("aggregation") == "(1/rows) * sum over rows of token mean"
@@ -65,7 +65,7 @@ def test_gtpo(case: Case) -> None:
     compare_gradient(paper, of, whole)
     off = EntropyFilter(threshold=kept.threshold)
     at_start = replace(rollout, initial_entropy=kept.threshold)
-    assert bool(off.kept(at_start, advantages).all())
+    assert bool(off.select_rows(at_start, advantages).all())
     unfiltered = shaped(at_start, advantages, (penalty, off, conflict))
     paper.compare("loss_without_filter", loss(of, replace(tokens, advantages=unfiltered)))
     paper.finish()

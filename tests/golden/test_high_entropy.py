@@ -17,7 +17,7 @@ def test_high_entropy(case: Case) -> None:
     assert params["quantile"] == pytest.approx(1 - params["rho"])
     shaping = HighEntropy(share=params["rho"])
     rollout = Rollout(case.tensor("rewards"), 1, mask.long(), mask, entropies=case.tensor("entropies"))
-    kept = shaping.kept(rollout)
+    kept = shaping.select(rollout)
     case.compare("keep_mask", kept)
 
     of = method(

@@ -7,7 +7,7 @@ import torch
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.ppo import GAEAdvantage, value_loss
-from rlvr_cli.methods.reinforce_pp import on_last_token
+from rlvr_cli.methods.reinforce_pp import place_on_last_token
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, method, share
 from tests.methods.surrogates import value_clipped
@@ -23,7 +23,7 @@ def test_ppo(case: Case) -> None:
         whiten=True,
     )
     rollout = Rollout(case.tensor("rewards"), 1, mask.long(), mask, values=values)
-    torch.testing.assert_close(on_last_token(rollout.rewards, mask), case.tensor("token_level_rewards"))
+    torch.testing.assert_close(place_on_last_token(rollout.rewards, mask), case.tensor("token_level_rewards"))
     advantages, returns = estimator.advantages(rollout), estimator.returns(rollout)
     case.compare("advantages", advantages)
     case.compare("advantages_before_whitening", estimator.unwhitened(rollout))

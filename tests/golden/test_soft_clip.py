@@ -8,7 +8,7 @@ from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
-from rlvr_cli.methods.grpo import dual_clipped
+from rlvr_cli.methods.grpo import dual_clip_mask
 from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_objective, compare_regions, method, share
 from tests.methods.surrogates import soft_clipped
@@ -43,7 +43,7 @@ def test_gppo(case: Case) -> None:
 @golden("dgpo")
 def test_dgpo(case: Case) -> None:
     params, tokens = case.params, case.tokens()
-    case.compare("ratio_gt_3_and_negative_fraction", share(dual_clipped(tokens, 3.0), tokens))
+    case.compare("ratio_gt_3_and_negative_fraction", share(dual_clip_mask(tokens, 3.0), tokens))
     weight = DGPO(eps_low=params["eps_low"], eps_high=params["eps_high"], n=params["n"], m=params["m"])
     compare_objective(case, method(params, weight), tokens)
 
@@ -61,7 +61,7 @@ def test_aspo(case: Case) -> None:
         soft_clip_negative=params["dual_clip_neg"],
     )
     if "entropies" in case.inputs:
-        case.compare("low_entropy_mask", weight.low_entropy(tokens))
+        case.compare("low_entropy_mask", weight.low_entropy_mask(tokens))
     # The file counts regions by the narrower bound everywhere, and its clipped shares by the token's own bound.
     compare_regions(case, weight.replace(eps_high_entropy=None).regions(tokens), tokens)
     negative, ratio = tokens.advantages < 0, tokens.ratio

@@ -147,4 +147,4 @@ def method(
 def coefficients(of: Method, tokens: Tokens, which: str = "all") -> Tensor:
     """(B, T) what a step of just these tokens multiplies grad log pi with."""
     count = of.aggregation.count(tokens.mask, tokens.advantages)
-    return of.coefficients(tokens, count, which, of.policy_loss.statistics(of.shaped(tokens, which)))
+    return of.coefficients(tokens, count, which, of.policy_loss.statistics(of.shape_tokens(tokens, which)))

@@ -15,7 +15,7 @@ from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gppo import GPPO
-from rlvr_cli.methods.grpo import PPOClip, dual_clipped
+from rlvr_cli.methods.grpo import PPOClip, dual_clip_mask
 from rlvr_cli.methods.gspo import GSPO
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
@@ -57,7 +57,7 @@ def _(weight: GPPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     loss = with_unit_slope(-weight.weight(tokens) * tokens.advantages, tokens.log_probs)
     if weight.dual_clip is None:
         return loss
-    return torch.where(dual_clipped(tokens, weight.dual_clip), -tokens.advantages * weight.dual_clip, loss)
+    return torch.where(dual_clip_mask(tokens, weight.dual_clip), -tokens.advantages * weight.dual_clip, loss)
 
 
 def soft_clipped(weight: ASPO, tokens: Tokens) -> Tensor:

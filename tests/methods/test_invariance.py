@@ -53,7 +53,7 @@ def test_a_step_in_parts_is_the_whole_step() -> None:
     for weight, aggregation in EVERY:
         tokens, of = random_tokens(), method(WEIGHTS[weight], AGGREGATIONS[aggregation], kl=KL)
         expected = coefficients(of, tokens)
-        statistics = of.policy_loss.statistics(of.shaped(tokens))
+        statistics = of.policy_loss.statistics(of.shape_tokens(tokens))
         for parts in (2, 16):
             split = [
                 Tokens(**change(tokens, lambda _, values, part=part, parts=parts: values.chunk(parts)[part]))

@@ -24,7 +24,7 @@ KINDS = [
 
 
 def build(**sections: Any) -> Any:
-    return Method(**sections).bound(64)
+    return Method(**sections).with_max_length(64)
 
 
 def test_shapings_come_in_gtpo_order_and_only_where_they_are_on() -> None:

@@ -53,7 +53,7 @@ def test_conflict_masks_are_those_of_the_definition(seed: int) -> None:
     token_ids = torch.randint(0, 2 + seed % 3, rollout.token_ids.shape, generator=generator) * 10**5
     rollout = replace(rollout, token_ids=token_ids)
     advantages = torch.randint(-1, 2, (len(token_ids), 1), generator=generator).double()
-    forward, backward = ConflictMask(ends="both").masks(rollout, advantages)
+    forward, backward = ConflictMask(ends="both").conflict_masks(rollout, advantages)
     lengths = rollout.mask.sum(1).long().tolist()
     seen = 0
     for start in range(0, len(lengths), rollout.group_size):
@@ -103,12 +103,12 @@ def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
 def test_high_entropy_keeps_its_share(share: float) -> None:
     rollout = random_rollout(groups=16)
     assert rollout.entropies is not None
-    kept, valid = HighEntropy(share=share).kept(rollout), rollout.mask.bool()
+    kept, valid = HighEntropy(share=share).select(rollout), rollout.mask.bool()
     assert abs(int(kept.sum()) - share * int(valid.sum())) <= 1
     assert rollout.entropies[kept].min() >= rollout.entropies[valid & ~kept].max() if share < 1 else kept.equal(valid)
     equal = replace(rollout, entropies=torch.ones_like(rollout.mask))
-    assert HighEntropy(share=share).kept(equal).equal(valid)
-    assert not HighEntropy(share=share).kept(replace(rollout, mask=torch.zeros_like(rollout.mask))).any()
+    assert HighEntropy(share=share).select(equal).equal(valid)
+    assert not HighEntropy(share=share).select(replace(rollout, mask=torch.zeros_like(rollout.mask))).any()
 
 
 @pytest.mark.parametrize("count", [1, 2, 36])
@@ -157,7 +157,7 @@ def test_a_token_at_the_threshold_is_high() -> None:
 def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
     rollout = random_rollout(groups=32)
     passes = ByProbability(order="low_first", eta=0.25, rule="quantile")
-    assert passes.needs_old_log_probs_of_the_rollout and rollout.old_log_probs is not None
+    assert passes.needs_rollout_log_probs and rollout.old_log_probs is not None
     threshold = passes.threshold(rollout)
     assert threshold is not None
     column = torch.full((len(rollout.mask), 1), threshold, dtype=torch.float64)

@@ -16,7 +16,7 @@ from rlvr_cli.config.load import dump_yaml, leaves
 from rlvr_cli.config.load import load_config as load_any
 from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.user_code import keep_copies
+from rlvr_cli.core.user_code import save_copies
 from rlvr_cli.describe.sheet import method_sheet
 from rlvr_cli.methods import checks
 from rlvr_cli.methods.base import PolicyLoss, Shaping
@@ -58,7 +58,7 @@ def test_a_file_is_a_method_and_joins_others(tmp_path: Path) -> None:
     assert [type(one).__name__ for one in config.method.token_shapings] == ["Surprise"]
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(config), encoding="utf-8")
-    keep_copies(user_files(config), tmp_path)
+    save_copies(user_files(config), tmp_path)
     Path(power).unlink()
     again, read = load_config([file]), load_any([file])
     assert dict(leaves(again)) == dict(leaves(read)) == dict(leaves(config))

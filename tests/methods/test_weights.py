@@ -119,6 +119,6 @@ def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:
 def test_acpo_bins_include_their_lower_edge() -> None:
     old = torch.tensor([[0.1, 0.2, 0.3, 0.5, 0.8, 1.0]], dtype=torch.float64).log()
     tokens = Tokens(old + 0.1, old, torch.ones(1, 1), torch.ones(1, 6))
-    edges, count, sigma = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="quantile", bound="per_bin").binned(tokens)
+    edges, count, sigma = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="quantile", bound="per_bin").bin_tokens(tokens)
     torch.testing.assert_close(edges, old.exp().squeeze(0))
     assert count.tolist() == [1, 1, 1, 1, 2] and sigma[:4].tolist() == [0.0] * 4

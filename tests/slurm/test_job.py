@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from submitit.helpers import DelayedSubmission
 
-from rlvr_cli.config.launch import seconds_of
+from rlvr_cli.config.launch import parse_time_limit
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import await_release, sole_writer
+from rlvr_cli.core.files import lock_folder, wait_for_release
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.command import PORTS
 from rlvr_cli.launch.slurm_job import Job
@@ -149,14 +149,14 @@ def test_a_launcher_around_the_submitting_shell_is_not_the_jobs(tmp_path: Path, 
 
 
 def test_started_again_it_waits_for_what_ran_before(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from rlvr_cli.core.files import sole_writer\n"
-    code += "with sole_writer(Path(sys.argv[1]), ''): print('held', flush=True); time.sleep(2)"
+    code = "import sys, time; from pathlib import Path; from rlvr_cli.core.files import lock_folder\n"
+    code += "with lock_folder(Path(sys.argv[1]), ''): print('held', flush=True); time.sleep(2)"
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    assert not await_release(tmp_path, 0)
-    assert await_release(tmp_path, 60)
+    assert not wait_for_release(tmp_path, 0)
+    assert wait_for_release(tmp_path, 60)
     holder.communicate()
-    with sole_writer(tmp_path, ""):
+    with lock_folder(tmp_path, ""):
         pass
 
 
@@ -183,7 +183,7 @@ def test_states_are_squeues_and_of_jobs_that_it_has_forgotten_saccts(
     [("30", 1800), ("30:15", 1815), ("1:30:00", 5400), ("2-0", 172800), ("2-12:30", 217800), ("UNLIMITED", None)],
 )
 def test_time_limits(time_limit: str, seconds: int | None) -> None:
-    assert seconds_of(time_limit) == seconds
+    assert parse_time_limit(time_limit) == seconds
     assert load_config([], overrides=[f'slurm.time="{time_limit}"']).slurm.time == time_limit
 
 

@@ -11,7 +11,7 @@ import pytest
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import RUN_NAME
-from rlvr_cli.core.layers import override_text, parse_override
+from rlvr_cli.core.layers import format_override, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.naming import config_hash, make_unique, short_keys, trial_name, value_text
@@ -152,7 +152,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [1e-6, 3, True, None, "a: b", "true", [0.9, "x, y"], {2: 0.5}, "1e-3"], ids=repr)
 def test_an_override_reads_back_to_its_value(value: Any) -> None:
-    assert parse_override(KEYS, override_text("some.key", value)).data == {"some": {"key": value}}
+    assert parse_override(KEYS, format_override("some.key", value)).data == {"some": {"key": value}}
 
 
 def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import read_jsonl, sole_writer
+from rlvr_cli.core.files import lock_folder, read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
@@ -102,7 +102,7 @@ def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
 def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
     made, place, _ = begun(tmp_path)
     check_not_running(made, place)
-    with sole_writer(place.path, ""):
+    with lock_folder(place.path, ""):
         with pytest.raises(UserError, match="this sweep is running"):
             check_not_running(made, place)
         changed = sweep(tmp_path, TEXT.replace("seeds: 2", "seeds: 3"))

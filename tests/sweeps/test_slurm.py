@@ -11,7 +11,7 @@ import pytest
 from submitit.helpers import DelayedSubmission
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.core.files import sole_writer
+from rlvr_cli.core.files import lock_folder
 from rlvr_cli.sweeps.slurm_queue import record_jobs, stop_file
 from rlvr_cli.sweeps.slurm_task import run_trial
 from tests.slurm.test_job import options, slurms_commands
@@ -183,7 +183,7 @@ def test_a_task_leaves_alone_what_is_not_its_to_do(tmp_path: Path, monkeypatch: 
     previous = signal.getsignal(signal.SIGTERM)
     try:
         assert run_trial(place, "none", [])[0] == 0
-        with sole_writer(place.trial_dir(plan.trials[0]), ""):
+        with lock_folder(place.trial_dir(plan.trials[0]), ""):
             assert run_trial(place, "grpo-s0", []) == (0, "another worker has it")
         (place.path / "grpo-s1" / "manifest.json").write_text('{"status": "finished"}')
         assert run_trial(place, "grpo-s1", []) == (0, "finished")

@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(40)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlvr_cli.core.user_code.LOADING", 1.5)
+    monkeypatch.setattr("rlvr_cli.core.user_code.IMPORT_TIMEOUT", 1.5)
     return tmp_path
 
 

@@ -14,7 +14,7 @@ from rlvr_cli.config.load import dump_yaml, leaves, load_config
 from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.user_code import keep_copies
+from rlvr_cli.core.user_code import save_copies
 from rlvr_cli.tasks import user_task
 from rlvr_cli.tasks.rewards import LIMIT_KEYS
 from tests.commands import run_here
@@ -79,7 +79,7 @@ def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypat
     assert all(sum(map(int, re.findall(r"\d+", one.question))) < 23 for one in task.problems("train", 20, 0))
     config = load_config(task=str(tmp_path / "my_task.py"), import_files=True)
     (tmp_path / "config.yaml").write_text(dump_yaml(config))
-    keep_copies(user_files(config), tmp_path)
+    save_copies(user_files(config), tmp_path)
     (tmp_path / "my_task.py").unlink()
     again = load_config([tmp_path / "config.yaml"], import_files=True)
     assert dict(leaves(again)) == dict(leaves(config)) and "code" in again.task.file  # type: ignore[attr-defined]

@@ -208,7 +208,7 @@ def flat_gradient(model: Any) -> Tensor:
 def method_of(name: str, *overrides: str) -> Method:
     """A method by its name on the command line, with dotted overrides of its choices."""
     config = load_config(method=name, overrides=[f"method.{override}" for override in overrides])
-    return config.method.bound(MAX_NEW_TOKENS)
+    return config.method.with_max_length(MAX_NEW_TOKENS)
 
 
 def divided(method: Method) -> Method:

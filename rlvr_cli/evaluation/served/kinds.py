@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_cli.core.text import shortened
+from rlvr_cli.core.text import shorten
 from rlvr_cli.models.sampling.engine import SamplingParams
 
 # These take token ids, to which nothing can be added, as prompts, and variables of the chat template.
@@ -126,7 +126,7 @@ def read_answer(content: Any, params: SamplingParams) -> Answer:
             reasoning=_without_surrogates(reasoning) if reasoning else None,
         )
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
-        raise ValueError(f"no completion in {shortened(json.dumps(content), 200)}") from error
+        raise ValueError(f"no completion in {shorten(json.dumps(content), 200)}") from error
 
 
 def _without_surrogates(text: str) -> str:

@@ -13,7 +13,7 @@ import openai
 
 from rlvr_cli.config.evaluation import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import did_you_mean, shortened
+from rlvr_cli.core.text import did_you_mean, shorten
 from rlvr_cli.evaluation.served.kinds import Answer, Prompt, read_answer, request_body
 from rlvr_cli.evaluation.served.options import Say, key_of, url_of
 from rlvr_cli.models.sampling.engine import SamplingParams
@@ -133,7 +133,7 @@ class Client:
         if isinstance(content, Mapping):
             content = " ".join(str(content[key]) for key in ("message", "detail", "code") if content.get(key))
         text = " ".join(str(content or "").split()) or "without a message"
-        return shortened(text.replace(self.key, "***") if self.key else text, 300)
+        return shorten(text.replace(self.key, "***") if self.key else text, 300)
 
     def _hint(self, status: int, message: str) -> str:
         if status in (401, 403):

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlvr_cli.charts.figure import INK, MUTED, PAPER, colour, dash, svg, text_colour
 from rlvr_cli.charts.lines import Extent, Line, Panel, XAxis, YAxis
-from rlvr_cli.core.text import shortened
+from rlvr_cli.core.text import shorten
 
 # Pixels at which a picture has its size; on a narrow page it shrinks to three quarters.
 WIDTH = 460.0
@@ -160,7 +160,7 @@ def _x_channel(x: XAxis, ends: tuple[float, float], small: bool) -> Spec:
 
 def _y_channel(panel: Panel, y: YAxis, extent: Extent, low: float, high: float, small: bool) -> Spec:
     scale: Spec = {"type": "linear", "domain": [low, high], "nice": False, "zero": False, "clamp": True}
-    axis: Spec = {"title": shortened(panel.title, 36) if panel.title else y.label, "titleAngle": 0}
+    axis: Spec = {"title": shorten(panel.title, 36) if panel.title else y.label, "titleAngle": 0}
     axis |= {"titleAlign": "left", "titleBaseline": "bottom", "titleX": 8 - _LEFT, "titleY": -8}
     axis |= {"domain": False, "ticks": False, "labelExpr": _PERCENT if y.share else _TICK}
     if extent.linear:

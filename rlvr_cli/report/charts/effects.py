@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison
 from rlvr_cli.compare.words import VERDICTS, decimals, p_text
-from rlvr_cli.core.text import one_line, shortened, told_apart
+from rlvr_cli.core.text import shorten, to_one_line, unique_labels
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.chart import MOST_IN_ROW, Chart, DrawnPanel, Row, draw_rows
 from rlvr_cli.store.metrics import metric as declared
@@ -20,7 +20,7 @@ def effects_figure(comparison: TaskComparison, indices: Mapping[str, int]) -> Ch
     ``indices``: of the arms on the page, by their names.
     """
     scores = comparison.scores
-    metric, base = scores.metric, one_line(scores.baseline)
+    metric, base = scores.metric, to_one_line(scores.baseline)
     of = metric_name(metric).strip()
     title = f"Difference to {base}: {of}"
     rows = comparison.others
@@ -33,7 +33,7 @@ def effects_figure(comparison: TaskComparison, indices: Mapping[str, int]) -> Ch
         caption.append(f"Full dot: p is below 0.05 after Holm's correction for {number}; hollow: it is not.")
     if any(not contrast.difference.spread_of_runs for _, contrast in rows):
         caption.append("One run an arm: the interval is over problems alone, and says nothing of the methods.")
-    if without := [one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]:
+    if without := [to_one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]:
         caption.append(f"Without an interval: {', '.join(without)}.")
     table = _table(rows, metric, tested=comparison.tested)
     return Chart("effects", title, (_draw(title, rows, indices, metric, base),), (" ".join(caption),), table)
@@ -41,7 +41,7 @@ def effects_figure(comparison: TaskComparison, indices: Mapping[str, int]) -> Ch
 
 def _draw(title: str, rows: Rows, indices: Mapping[str, int], metric: str, base: str) -> DrawnPanel:
     unit, better = declared(metric).unit, declared(metric).higher_is_better
-    names = told_apart([one_line(row.arm) for row, _ in rows], MOST_IN_ROW)
+    names = unique_labels([to_one_line(row.arm) for row, _ in rows], MOST_IN_ROW)
     drawn = []
     for (row, contrast), name in zip(rows, names.values(), strict=True):
         value, low, high = _scaled(contrast, metric)
@@ -51,7 +51,7 @@ def _draw(title: str, rows: Rows, indices: Mapping[str, int], metric: str, base:
     margin = 0.06 * ((max(ends) - min(ends)) or 1.0)
     notes = {True: ("← worse", "better →"), False: ("← better", "worse →"), None: ("← lower", "higher →")}[better]
     domain = (min(ends) - margin, max(ends) + margin)
-    return draw_rows(title, drawn, domain, f"{unit}, minus {shortened(base, 28)}", notes)
+    return draw_rows(title, drawn, domain, f"{unit}, minus {shorten(base, 28)}", notes)
 
 
 def _scaled(contrast: Contrast, metric: str) -> tuple[float, float | None, float | None]:
@@ -76,7 +76,7 @@ def _table(rows: Rows, metric: str, *, tested: bool) -> tuple[tuple[str, ...], .
         ("arm", f"difference, {declared(metric).unit}", "low", "high", *tests),
         *(
             (
-                one_line(row.arm),
+                to_one_line(row.arm),
                 *(_signed(value, metric) for value in _scaled(contrast, metric)),
                 *((p_text(contrast.p_holm), VERDICTS[contrast.verdict]) if tested else ()),
             )

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Extent, Panel, Points, XAxis, arm_line, extents
-from rlvr_cli.core.text import listed, one_line
+from rlvr_cli.core.text import join_and, to_one_line
 from rlvr_cli.report.charts.chart import BAND_FROM, MOST_ARMS, STRETCHES, Chart, draw_panels, format_value, legend
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metric_figures, recorded
 from rlvr_cli.store.find import Run
@@ -52,7 +52,7 @@ def _figure(metric: MetricFigure, arms: Arms, budget: str) -> Chart | None:
         key=metric.key,
         title=metric.title,
         panels=draw_panels(metric.title, drawn, x, metric.axis, scales, marked=metric.held_out),
-        sentences=_caption(metric, every, [one_line(name) for name in arms], x, scales, missing=missing),
+        sentences=_caption(metric, every, [to_one_line(name) for name in arms], x, scales, missing=missing),
         table=curve_table(panels, x, share=metric.axis.share),
         arms=legend(drawn, len(arms)),
     )
@@ -73,7 +73,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
                 used.append(records)
         line = arm_line(
             arm,
-            one_line(name),
+            to_one_line(name),
             curves,
             metric.axis,
             alone=len(arms) == 1,
@@ -92,7 +92,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
 def _merge_zeros(panels: list[Panel]) -> list[Panel]:
     """Return one panel instead of several with nothing but zeros."""
     if len(panels) > 1 and all((y == 0).all() for panel in panels for line in panel.lines for _, y in line.curves):
-        return [Panel(listed([panel.title.partition(":")[0] for panel in panels]), panels[0].lines)]
+        return [Panel(join_and([panel.title.partition(":")[0] for panel in panels]), panels[0].lines)]
     return panels
 
 
@@ -121,7 +121,7 @@ def _caption(
     sentences = [metric.note, *(crowd or (*_bands(lines), *_early_ends(lines, x))), *_drawing(lines, scales)]
     without = [name for name in names if name not in with_values]
     if without:
-        sentences.append(f"Without a value: {listed(without)}.")
+        sentences.append(f"Without a value: {join_and(without)}.")
     if missing:
         sentences.append(f"Left out: {missing} value{'s that are' if missing > 1 else ' that is'} no finite number.")
     if all((y == 0).all() for each in lines for _, y in each.line.curves):
@@ -162,15 +162,15 @@ def _bands(lines: Sequence[ArmLine]) -> list[str]:
             sentences.append("The interval is over runs and problems, as in the comparison.")
         if both and (less := list(dict.fromkeys(each.line.name for each in lines if each.banded == "runs"))):
             sentences.append(
-                f"Of {listed(less)} it is over runs alone: evaluations are not on disk, or not of the same problems."
+                f"Of {join_and(less)} it is over runs alone: evaluations are not on disk, or not of the same problems."
             )
         singles = {each.line.name for each in lines if len(each.line.x) and len(each.line.singles) == each.runs > 1}
         if singles and not few:
             names = [name for name in several if name in singles]
-            sentences.append(f"Thin lines: the runs{'' if len(names) == len(several) else f' of {listed(names)}'}.")
+            sentences.append(f"Thin lines: the runs{'' if len(names) == len(several) else f' of {join_and(names)}'}.")
     single = [name for name, count in counts.items() if count == 1]
     if single:
-        sentences.append(f"{listed(single) + ': one' if several else 'One'} run, so no interval over runs.")
+        sentences.append(f"{join_and(single) + ': one' if several else 'One'} run, so no interval over runs.")
         few_bands = {each.line.few for each in lines if each.banded == "problems"}
         if False in few_bands:
             sentences.append("Band: its 95% interval over problems, which says nothing of another run.")
@@ -183,7 +183,9 @@ def _early_ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
     sentences = []
     apart = list(dict.fromkeys(each.line.name for each in lines if not len(each.line.x)))
     if apart:
-        sentences.append(f"No mean of {listed(apart)}, whose runs have no stretch in common: thin lines are the runs.")
+        sentences.append(
+            f"No mean of {join_and(apart)}, whose runs have no stretch in common: thin lines are the runs."
+        )
     early = {each.line.name: each.ends for each in lines if each.ends is not None}
     if early:
         where = ", ".join(f"{name} at {end / x.divide:,.4g}" for name, end in early.items())

@@ -14,8 +14,8 @@ import numpy as np
 from rlvr_cli.charts.lines import Band, Points, YAxis, metric_axis
 from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import number
-from rlvr_cli.core.text import capital
+from rlvr_cli.core.files import finite
+from rlvr_cli.core.text import capitalize
 from rlvr_cli.stats.intervals import share_of_error
 from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run
@@ -68,7 +68,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
     measured = "Evaluations on held-out problems in the course of training"
     if accuracy is not None:
         of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
-        title, axis = capital(held_out_accuracy(accuracy)), metric_axis(METRICS["eval"])
+        title, axis = capitalize(held_out_accuracy(accuracy)), metric_axis(METRICS["eval"])
         note = f"{measured}, {of}."
         figures.append(MetricFigure("held-out-accuracy", title, axis, {"": accuracy}, note, held_out=True))
     for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
@@ -147,7 +147,7 @@ def rollout_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]
     """Return the 95% interval of a share over the prompts of each rollout (from 0) whose lines have `NAME/se`."""
     ends = {}
     for row in records.rows:
-        value, error = number(row.get(name)), number(row.get(f"{name}/se"))
+        value, error = finite(row.get(name)), finite(row.get(f"{name}/se"))
         if value is not None and error is not None and METRICS[name].share:
             estimate = share_of_error(value, error, max(2, records.run.config.rollout.prompts))
             if estimate.low is not None and estimate.high is not None:
@@ -162,7 +162,7 @@ def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]
     """
     results = (evaluation.result for evaluation in records.run.held_out)
     estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in results}
-    ends = {rollout: (number(each.get("low")), number(each.get("high"))) for rollout, each in estimates.items()}
+    ends = {rollout: (finite(each.get("low")), finite(each.get("high"))) for rollout, each in estimates.items()}
     return {rollout: (low, high) for rollout, (low, high) in ends.items() if low is not None and high is not None}
 
 

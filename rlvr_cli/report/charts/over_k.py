@@ -10,7 +10,7 @@ import numpy as np
 from rlvr_cli.charts.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
 from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.text import listed, one_line
+from rlvr_cli.core.text import join_and, to_one_line
 from rlvr_cli.report.charts.chart import BAND_FROM, Chart, draw_panels, legend
 from rlvr_cli.report.charts.learning import crowded, curve_table
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
@@ -98,7 +98,7 @@ def _figure(
     ks: Sequence[int],
     notes: Sequence[str],
 ) -> Chart:
-    lines = [_line(names.index(name), one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
+    lines = [_line(names.index(name), to_one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
     y = YAxis(f"{kind.name}@k", share=True)
     panels = [Panel("", tuple(each.line for each in lines))]
@@ -147,10 +147,10 @@ def _notes(
     shared: set[str],
 ) -> list[str]:
     notes = []
-    if without := [one_line(name) for name, runs in arms.items() if len(sampled[name]) < len(runs)]:
-        notes.append(f"Left out, because there are no two samples a problem: runs of {listed(without)}.")
-    if absent := [one_line(name) for name, runs in arms.items() if not runs]:
-        notes.append(f"Without an evaluation: {listed(absent)}.")
+    if without := [to_one_line(name) for name, runs in arms.items() if len(sampled[name]) < len(runs)]:
+        notes.append(f"Left out, because there are no two samples a problem: runs of {join_and(without)}.")
+    if absent := [to_one_line(name) for name, runs in arms.items() if not runs]:
+        notes.append(f"Without an evaluation: {join_and(absent)}.")
     most = max(len(run.rows) for run in every)
     if len(shared) < most:
         notes.append(f"Problems that all runs were evaluated on: {len(shared)} of up to {most}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.core.text import listed, one_line, told_apart
+from rlvr_cli.core.text import join_and, to_one_line, unique_labels
 from rlvr_cli.report.charts.chart import (
     BAND_FROM,
     MOST_ARMS,
@@ -57,7 +57,7 @@ def reasons_figure(arms: Mapping[str, Sequence[Run]]) -> Chart | None:
     read = {name: [recorded(run, "rollouts") for run in runs] for name, runs in arms.items()}
     first_rows = [run.rows[0] for runs in read.values() for run in runs if run.rows]
     keys = dict.fromkeys(key for row in first_rows for key in row if key.startswith(_PREFIX))
-    every = {one_line(key.removeprefix(_PREFIX)): _rates(read, key) for key in keys}
+    every = {to_one_line(key.removeprefix(_PREFIX)): _rates(read, key) for key in keys}
     rates = {reason: own for reason, own in every.items() if any(rate.first.value or rate.last.value for rate in own)}
     if not rates:
         return None
@@ -77,7 +77,7 @@ def _rates(arms: Mapping[str, Sequence[Recorded]], key: str) -> list[_Rate]:
         if curves:
             first = mean_interval([float(values[0]) for values in curves])
             own = tuple(float(values[-last_window(len(values)) :].mean()) for values in curves)
-            rates.append(_Rate(arm, one_line(name), first, mean_interval(own), own))
+            rates.append(_Rate(arm, to_one_line(name), first, mean_interval(own), own))
     return rates
 
 
@@ -109,7 +109,7 @@ def _caption(rates: Rates, arms: Mapping[str, Sequence[Recorded]], never: list[s
     elif sentences:
         sentences.append(f"The {interval}, is in the table.")
     if never:
-        sentences.append(f"Never given: {listed(never)}.")
+        sentences.append(f"Never given: {join_and(never)}.")
     runs = f"{least}" if least == most else f"{least} to {most}"
     each = f"the mean over {runs} runs an arm" if most > 1 else "of one run an arm"
     return (
@@ -119,7 +119,7 @@ def _caption(rates: Rates, arms: Mapping[str, Sequence[Recorded]], never: list[s
 
 
 def _draw(title: str, rates: Rates, *, several: bool) -> DrawnPanel:
-    names = told_apart(list(dict.fromkeys(rate.name for own in rates.values() for rate in own)), MOST_IN_ROW)
+    names = unique_labels(list(dict.fromkeys(rate.name for own in rates.values() for rate in own)), MOST_IN_ROW)
     rows = []
     for reason, own in rates.items():
         rows += [Row(None, reason)] if several else []
