@@ -1,6 +1,6 @@
 """An analysis is one file of this folder: measure -> data frames, plot(frames) -> chart, headline(frames) -> sentence.
 
-    ANALYSIS = Analysis("how often words occur", "AR-Lopti", WordsOptions, measure, plot, headline, policy=False)
+    ANALYSIS = Analysis("how often words occur", "AR-Lopti", WordsOptions, measure, plot, headline, takes_step=False)
 
 Its name is the file's. `request` parses options and writes JSON, CSV and the picture. Imports no torch.
 """
@@ -57,7 +57,7 @@ class AnalysisInput:
         """The only run of an analysis of a single run."""
         return self.runs[0]
 
-    def saved(self) -> SavedRollout:
+    def find_rollout(self) -> SavedRollout:
         """Return the rollout and the policies before and after it. Raises UserError as `find_saved_rollout`."""
         return find_saved_rollout(str(self.run.path), self.root, rollout=self.rollout, step=self.step)
 
@@ -71,7 +71,7 @@ def run_labels(runs: Sequence[RunDir]) -> list[str]:
 Frames = dict[str, "pd.DataFrame"]
 
 
-def frames_of(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: Iterable[Mapping[str, Any]]) -> Frames:
+def make_frames(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: Iterable[Mapping[str, Any]]) -> Frames:
     """Return the frames of an analysis.
 
     Args:
@@ -104,7 +104,7 @@ class Analysis:
     Attributes:
         summary: a line for people. paper: source of the question.
         options: its keys.
-        measure: computes the frames, including `summary` and `notes` (`frames_of`). Raises UserError if the runs lack
+        measure: computes the frames, including `summary` and `notes` (`make_frames`). Raises UserError if the runs lack
             the data.
         plot: draws the frames. headline: the main number in one sentence.
         runs: most runs; None for any number.

@@ -21,8 +21,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, frames_of, records, summary_of
-from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, make_frames, records, summary_of
+from rlvr_cli.analyses.saved_rollout import newest_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_mask, pad
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
@@ -62,13 +62,13 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
     """
     run = inputs.run
     config = load_config([run.config_path], from_start=True)
-    numbers = last_rollouts(run, inputs.rollout, options.rollouts)
+    numbers = newest_rollouts(run, inputs.rollout, options.rollouts)
     tallies = {number: count_conflicts(_read_rollout(run, number, config)) for number in numbers}
     total = sum(tallies.values(), Tally())
     sides = {"prefix": total.prefix_spans, "suffix": total.suffix_spans}
-    return frames_of(
+    return make_frames(
         summarize_conflicts(total),
-        _notes(total, config),
+        _make_notes(total, config),
         rollouts=[{"rollout": number, **summarize_conflicts(tally)} for number, tally in tallies.items()],
         counts=[
             {"count": name, "value": value} for name, value in vars(total).items() if not isinstance(value, Counter)
@@ -115,7 +115,7 @@ def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
     ]
 
 
-def _notes(total: Tally, config: Config) -> list[str]:
+def _make_notes(total: Tally, config: Config) -> list[str]:
     notes = []
     if not total.mixed:
         notes.append(
@@ -364,5 +364,5 @@ ANALYSIS = Analysis(
     measure,
     plot,
     headline,
-    policy=False,
+    takes_step=False,
 )

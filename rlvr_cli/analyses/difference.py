@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, summary_of
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, quarters, rows_of, thin
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, make_frames, records, summary_of
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, iter_quarters, iter_rows, thin
 from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
@@ -38,13 +38,13 @@ def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     configs = replayed_configs(options.methods)
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     first, second = (config.bound(saved.config.rollout.max_new_tokens) for config in configs)
     run = score_rollout(saved, [first, second])
     tables = method_difference(first, second, run.scored, top=options.top)
     total, *groups = tables["groups"]
     drift = run.scored.largest_drift
-    return frames_of(
+    return make_frames(
         {
             **run.numbers,
             "tokens": total["tokens"],
@@ -58,7 +58,7 @@ def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
                 if row["tokens"] and row["name"] in REGIONS
             },
         },
-        _notes(first, second, run, drift),
+        _make_notes(first, second, run, drift),
         methods=[{"method": "a", "name": first.name}, {"method": "b", "name": second.name}],
         groups=[group for group in tables["groups"] if group["tokens"]],
         largest=[
@@ -83,7 +83,7 @@ def method_difference(first: Method, second: Method, scored: ScoredTokens, *, to
     regions = {name: getattr(a.regions, name) for name in REGIONS}
     valid, ratios = scored.rollout.mask.bool(), (scored.log_probs - scored.old_log_probs).exp()
     old_probs = scored.old_log_probs.exp()
-    quarter = {name: chosen & valid for name, chosen in quarters(old_probs)}
+    quarter = {name: chosen & valid for name, chosen in iter_quarters(old_probs)}
     groups = {"all tokens": valid, **regions, **quarter}
     columns = {"ratio": ratios, "a": a.coefficients, "b": b.coefficients, "difference": a.coefficients - b.coefficients}
     distance = torch.where(differ(a.coefficients, b.coefficients), columns["difference"].abs(), 0.0)
@@ -112,7 +112,7 @@ def method_difference(first: Method, second: Method, scored: ScoredTokens, *, to
         "groups": [_group_row(name, a.coefficients[chosen], b.coefficients[chosen]) for name, chosen in groups.items()],
         "largest": largest,
         "tokens": [
-            {"region": name, **token} for name, chosen in regions.items() for token in rows_of(columns, thin(chosen))
+            {"region": name, **token} for name, chosen in regions.items() for token in iter_rows(columns, thin(chosen))
         ],
     }
 
@@ -132,7 +132,7 @@ def _group_row(name: str, a: Tensor, b: Tensor) -> Row:
     }
 
 
-def _notes(first: Method, second: Method, run: ScoredRun, largest_drift: float) -> list[str]:
+def _make_notes(first: Method, second: Method, run: ScoredRun, largest_drift: float) -> list[str]:
     lines = []
     if largest_drift == 0:
         lines.append(

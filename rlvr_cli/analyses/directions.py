@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, divide, frames_of, summary_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, divide, make_frames, summary_of
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.saved_rollout import draw_rows
@@ -67,7 +67,7 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     (config,) = replayed_configs([options.method])
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     length = saved.config.rollout.max_new_tokens
     method = config.bound(length)
     run = score_rollout(saved, [method])
@@ -117,7 +117,7 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
         summary |= {f"norm_{name}": row["norm"], f"angle_{name}": row["angle"]}
         if row["kind"] != CLIPPING:
             summary |= {f"share_{name}": divide(row["tokens"], learned), f"own_norm_{name}": row["own_norm"]}
-    return frames_of(summary, _notes(run, step, rows, reference, options), groups=rows, angles=angles)
+    return make_frames(summary, _make_notes(run, step, rows, reference, options), groups=rows, angles=angles)
 
 
 def headline(frames: Frames) -> str:
@@ -135,7 +135,7 @@ def headline(frames: Frames) -> str:
     return f"Against the update of {method} on {label}; {'; '.join(comparisons)}."
 
 
-def _notes(
+def _make_notes(
     run: ScoredRun, step: MethodStep, rows: Sequence[Row], reference: Reference, options: DirectionsOptions
 ) -> Iterator[str]:
     yield from run.notes
@@ -244,7 +244,7 @@ class Reference:
     def __init__(self, gradient: Mapping[str, Tensor], names: Sequence[str], k: int | None, side: str) -> None:
         self._side = side
         self._shapes = {name: gradient[name].shape for name in names}
-        self.k = {name: _direction_count(shape, k) for name, shape in self._shapes.items()}
+        self.k = {name: _count_directions(shape, k) for name, shape in self._shapes.items()}
         self.norm = norm(gradient)
         self._bases = {name: top_directions(gradient[name], self.k[name], side) for name in names}
 
@@ -269,7 +269,7 @@ class Reference:
 
         def draw_basis(name: str) -> Tensor:
             size = (self.width(name), self.k[name])
-            return _orthonormal(torch.randn(*size, generator=generator, dtype=torch.float64))
+            return _orthonormalize(torch.randn(*size, generator=generator, dtype=torch.float64))
 
         return mean_angle(self._angles(draw_basis))
 
@@ -290,7 +290,7 @@ def top_directions(matrix: Tensor, k: int, side: str) -> Tensor:
     values, vectors = values.flip(0)[:k].clamp(min=0).sqrt(), vectors.flip(1)[:, :k]
     nonzero = (values > _RANK * values[0]) & (values > 0)
     directions: Tensor = vectors[:, nonzero]
-    return _orthonormal(oriented.T @ directions / values[nonzero]) if is_wide else directions
+    return _orthonormalize(oriented.T @ directions / values[nonzero]) if is_wide else directions
 
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
@@ -312,12 +312,12 @@ def layer_matrices(model: Any, most: int | None) -> list[str]:
     return [named[(2 * index + 1) * len(named) // (2 * most)] for index in range(most)]
 
 
-def _orthonormal(columns: Tensor) -> Tensor:
+def _orthonormalize(columns: Tensor) -> Tensor:
     basis: Tensor = torch.linalg.qr(columns).Q
     return basis
 
 
-def _direction_count(shape: torch.Size, k: int | None) -> int:
+def _count_directions(shape: torch.Size, k: int | None) -> int:
     shorter = min(shape)
     return min(PAPER_K, max(1, shorter // NARROWEST)) if k is None else min(k, shorter)
 

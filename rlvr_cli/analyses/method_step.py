@@ -154,7 +154,7 @@ def differ(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).abs() > TOLERANCE * torch.maximum(a.abs(), b.abs())
 
 
-def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
+def iter_quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the quarters of probability: name, and the mask of the (N, T) ``old_probs`` inside."""
     for low, high in itertools.pairwise(QUARTERS):
         # Rounding may leave a probability just above 1.
@@ -171,7 +171,7 @@ def thin(chosen: Tensor, most: int = 500) -> Tensor:
     return mask
 
 
-def rows_of(columns: Mapping[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Any]]:
+def iter_rows(columns: Mapping[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Any]]:
     """Yield a row per ``chosen`` (N, T) token, with its value in every (N, T) column."""
     for values in zip(*(column[chosen].tolist() for column in columns.values()), strict=True):
         yield dict(zip(columns, values, strict=True))

@@ -24,7 +24,7 @@ from rlvr_cli.analyses.base import (
     Frames,
     Methods,
     divide,
-    frames_of,
+    make_frames,
     mean_of,
     records,
     summary_of,
@@ -32,7 +32,7 @@ from rlvr_cli.analyses.base import (
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, sgd_step, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import draw_rows
-from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, precise_dtype, score_rollout
+from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, parse_dtype, score_rollout
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
@@ -75,9 +75,9 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
         UserError: an unknown method, no rollout or policy, or no token with an advantage.
     """
     configs = replayed_configs(options.methods)
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs]
-    policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
+    policy = load_policy(saved, saved.old, dtype=parse_dtype(options.dtype))
     run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
     indices = draw_rows(saved, options.rows)
     steps = [MethodStep.of(method, run.scored).select(torch.tensor(indices)) for method in methods]
@@ -94,7 +94,7 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
         "rows": len(indices),
         "tokens": sum(group["tokens"] for group in tables["groups"]),
     }
-    return frames_of({**summary, **context}, run.notes, **tables)
+    return make_frames({**summary, **context}, run.notes, **tables)
 
 
 def headline(frames: Frames) -> str:
@@ -135,7 +135,7 @@ def measure_by_probability(
     edges = list(itertools.pairwise(_group_edges(old.exp()[valid], options)))
     names = [f"p {low:.2g} to {min(high, 1.0):.2g}" for low, high in edges]
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in edges]
-    part_norms, moved = _step_by_groups(policy, rows, first.full_coefficients(), masks, old, options.lr)
+    part_norms, moved = _apply_group_steps(policy, rows, first.full_coefficients(), masks, old, options.lr)
     logits = logit_gradients(policy, rows, old.shape[1])
     positions = _draw_tokens(masks, options)
     norms = token_norms(policy, rows, list(itertools.chain(*positions)))
@@ -180,10 +180,10 @@ def measure_by_probability(
         "logit_norm_correlation_spearman": spearman(*all_tokens),
         "bounds_violated": _violation_share(logits.rest[valid], logits.norms[valid], logits.vocabulary),
     }
-    return _summary(tables, correlations), tables
+    return _summarize(tables, correlations), tables
 
 
-def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
+def _summarize(tables: dict[str, list[Row]], correlations: Row) -> Row:
     groups, directions = tables["groups"], tables["directions"]
     low, high = groups[0], groups[-1]
     changes = {(row["by"], row["group"]): row for row in tables["changes"]}
@@ -214,14 +214,14 @@ def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
 def score_after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -> Tensor:
     """Return the (N, T) log-probs after an SGD step per pass of the method, each at the ratios of those before it."""
 
-    def following(passes: Sequence[str], now: MethodStep) -> Tensor:
+    def score_after(passes: Sequence[str], now: MethodStep) -> Tensor:
         if not passes:
             return now.tokens.log_probs
         direction = gradient(policy, rows, now.coefficients(passes[0]))
         with sgd_step(policy, direction, lr):
-            return following(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
+            return score_after(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
-    return following(step.method.passes.names, step)
+    return score_after(step.method.passes.names, step)
 
 
 def _group_edges(probabilities: Tensor, options: ProbabilityOptions) -> list[float]:
@@ -248,7 +248,7 @@ def _violation_share(rest: Tensor, norms: Tensor, vocabulary: int) -> float:
     return float((below | above).double().mean())
 
 
-def _step_by_groups(
+def _apply_group_steps(
     policy: LoadedPolicy, rows: Rows, coefficients: Tensor, masks: Sequence[Tensor], old: Tensor, lr: float
 ) -> tuple[list[float], dict[str, Tensor]]:
     """Return each group's gradient norm, and (N, T) changes of probability in a step by all, low and high tokens.
@@ -256,7 +256,7 @@ def _step_by_groups(
     Two gradients are in memory: the sum so far, and that of a group.
     """
 
-    def moved_by(direction: Gradient) -> Tensor:
+    def measure_changes(direction: Gradient) -> Tensor:
         with sgd_step(policy, direction, lr):
             # From log-probs, which are more precise near probability 1.
             return old.exp() * torch.expm1(policy.score(rows, old.shape[1])[0] - old)
@@ -267,10 +267,10 @@ def _step_by_groups(
         norms.append(norm(group_gradient))
         for by, group in (("low", 0), ("high", len(masks) - 1)):
             if index == group:
-                moved[by] = moved_by(group_gradient)
+                moved[by] = measure_changes(group_gradient)
         for name, value in group_gradient.items():
             total[name] = total[name].add_(value) if name in total else value.clone()
-    return norms, {"all": moved_by(total), **moved}
+    return norms, {"all": measure_changes(total), **moved}
 
 
 def _change_rows(

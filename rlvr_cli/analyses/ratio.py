@@ -22,16 +22,16 @@ from rlvr_cli.analyses.base import (
     Frames,
     check_increasing,
     divide,
-    frames_of,
+    make_frames,
     mean_of,
     records,
     subtract,
     summary_of,
 )
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
-from rlvr_cli.analyses.method_step import MethodStep, rows_of, thin
+from rlvr_cli.analyses.method_step import MethodStep, iter_rows, thin
 from rlvr_cli.analyses.replay import ReplayedUpdates
-from rlvr_cli.analyses.scoring import load_policy, precise_dtype, score_rollout
+from rlvr_cli.analyses.scoring import load_policy, parse_dtype, score_rollout
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, alt, torch
@@ -75,7 +75,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     Raises:
         UserError: no rollout or policy, a method whose updates cannot be replayed, or no token with an advantage.
     """
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     config = load_config([saved.run.config_path]).method.policy
     if config is None:
         raise UserError(f"{saved.run.path}: {saved.config.method.name} has no importance ratio.")
@@ -88,7 +88,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     if problems:
         raise UserError(problems)
     method = config.bound(saved.config.rollout.max_new_tokens)
-    policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
+    policy = load_policy(saved, saved.old, dtype=parse_dtype(options.dtype))
     run = score_rollout(saved, [method], policy)
     at_current = MethodStep.of(method, run.scored)
     entropies = run.scored.rollout.entropies
@@ -121,9 +121,9 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     policies = [*(("replayed", ratios) for ratios in replayed), ("checkpoint", at_checkpoint)]
     line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
     bounds = torch.stack([line, *entropy_bounds(line, policy.model.config.vocab_size)])
-    return frames_of(
+    return make_frames(
         {
-            **_summary(replayed, _reversals(start, options.bins)),
+            **_summarize(replayed, _reversals(start, options.bins)),
             "rollout": saved.number,
             "policy": saved.old.step,
             "method": method.name,
@@ -140,7 +140,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
             for policy, ratios in policies
             for rest, spread in ratios.spreads
         ],
-        tokens=plane_rows(last, entropies),
+        tokens=entropy_rows(last, entropies),
         bounds=[dict(zip(("old_prob", "least", "most"), row, strict=True)) for row in bounds.T.tolist()],
     )
 
@@ -157,7 +157,7 @@ def _reversals(start: MethodStep, bins: int) -> dict[str, float | None]:
     }
 
 
-def _summary(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> Row:
+def _summarize(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> Row:
     """Return the numbers by which runs are compared; ``replayed`` begins with the policy that sampled."""
     before, first, last = replayed[0].row, replayed[1].row, replayed[-1].row
     (low_first, *_, high_first), (low, *_, high) = replayed[1].bins, replayed[-1].bins
@@ -304,11 +304,11 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
     return Ratios(row, rows, spreads)
 
 
-def plane_rows(now: MethodStep, old_entropies: Tensor) -> list[Row]:
+def entropy_rows(now: MethodStep, old_entropies: Tensor) -> list[Row]:
     """Return probability, entropy (nats) and clipping of the tokens to draw (figure 2c)."""
     learned, cut = now.learned, clipped_tokens(now)
     columns = {"old_prob": now.tokens.old_probs, "entropy": old_entropies, "clipped": cut}
-    return list(rows_of(columns, thin(learned & cut) | thin(learned & ~cut)))
+    return list(iter_rows(columns, thin(learned & cut) | thin(learned & ~cut)))
 
 
 def entropy_bounds(probabilities: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,7 @@ class AnalyzeRequest:
         return self.figure.with_suffix(".json")
 
 
-def analyze_request(
+def make_request(
     name: str,
     runs: Sequence[str],
     root: Path,
@@ -149,7 +149,7 @@ def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
     tables = {**{name: frame for name, frame in rows.items() if name != "summary"}, "summary": single}
     tables = {name: frame for name, frame in tables.items() if 0 < len(frame) <= MOST_ROWS or name == "summary"}
     return ResultDocument(
-        tables=[_table(name, frame) for name, frame in tables.items()],
+        tables=[_make_table(name, frame) for name, frame in tables.items()],
         data=data,
         rows=[{"frame": name, **row} for name, frame in rows.items() for row in frame],
         before=[headline, *(f"Note: {line}" for line in notes)],
@@ -157,12 +157,12 @@ def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
     )
 
 
-def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _make_table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     header = list(dict.fromkeys(key for row in rows for key in row))
-    return Table(name.replace("_", " "), header, [[_cell(row.get(key)) for key in header] for row in rows])
+    return Table(name.replace("_", " "), header, [[_format_cell(row.get(key)) for key in header] for row in rows])
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return " ".join(map(_cell, value))
+        return " ".join(map(_format_cell, value))
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shortened(str(value), MOST_TEXT)

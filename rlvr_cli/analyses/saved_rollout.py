@@ -103,7 +103,7 @@ def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
     """Return the records of a rollout. Raises UserError for a missing file or one without token ids."""
     file = _rollout_path(run, number)
     if not file.exists():
-        numbers = saved_rollouts(run)
+        numbers = list_rollouts(run)
         available = f"Saved: {numbers[0]} to {numbers[-1]}." if numbers else "None was saved."
         raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {available}")
     rows = read_record(run, file)
@@ -126,13 +126,13 @@ def read_groups(run: RunDir, number: int, group_size: int) -> list[dict[str, Any
     return rows
 
 
-def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
+def newest_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
     """Return the numbers of the ``most`` newest saved rollouts up to ``last`` (None: up to the newest).
 
     Raises:
         UserError: none was saved, or ``last`` was not.
     """
-    saved = saved_rollouts(run)
+    saved = list_rollouts(run)
     if not saved:
         raise UserError(f"{run.path}: {NONE_SAVED}")
     if last is not None and last not in saved:
@@ -143,9 +143,9 @@ def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
 def _newest_rollout(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
     """Return the newest saved rollout that was sampled by a kept policy before ``current``."""
     sampled_by = {0, *(checkpoint.step for checkpoint in checkpoints)}
-    if not saved_rollouts(run):
+    if not list_rollouts(run):
         raise UserError(f"{run.path}: {NONE_SAVED}")
-    saved = [number for number in saved_rollouts(run) if number * steps in sampled_by and number * steps < current.step]
+    saved = [number for number in list_rollouts(run) if number * steps in sampled_by and number * steps < current.step]
     if not saved:
         raise UserError(
             f"{run.path}: no saved rollout was sampled by a kept checkpoint before step {current.step}. Name one with "
@@ -154,7 +154,7 @@ def _newest_rollout(run: RunDir, checkpoints: list[Checkpoint], current: Checkpo
     return saved[-1]
 
 
-def saved_rollouts(run: RunDir) -> list[int]:
+def list_rollouts(run: RunDir) -> list[int]:
     """Return the numbers of the saved rollouts, ascending."""
     numbers = (file.stem.removeprefix("rollout-") for file in run.rollouts_dir.glob("rollout-*.jsonl"))
     return sorted(int(number) for number in numbers if number.isdigit())

@@ -113,7 +113,7 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
     return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
 
 
-def precise_dtype(name: str | None) -> torch.dtype:
+def parse_dtype(name: str | None) -> torch.dtype:
     """Return the dtype ``name``; None for float64 on a CPU, float32 on a GPU."""
     dtype: torch.dtype = getattr(torch, name or ("float32" if torch.cuda.is_available() else "float64"))
     return dtype

@@ -23,13 +23,13 @@ from rlvr_cli.analyses.base import (
     Methods,
     Share,
     divide,
-    frames_of,
+    make_frames,
     mean_of,
     records,
     summary_of,
 )
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, quarters, rows_of, thin
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, iter_quarters, iter_rows, thin
 from rlvr_cli.analyses.saved_rollout import draw_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
@@ -62,13 +62,13 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     configs = {config.name: config for config in replayed_configs(options.methods)}
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs.values()]
     # Weights exclude the KL term; without it the model before training is not needed.
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score_rollout(saved, plain)
     weights = [
-        method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
+        compute_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
     ]
     lowest = 1 - options.eps_low
     gamma = fit_ratio_decay(weights[0].ratio[weights[0].region("LN")], lowest)
@@ -82,23 +82,23 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
     if options.gradients:
         policy, drawn = load_policy(saved, saved.current), torch.zeros(len(saved.rows), 1, dtype=torch.bool)
         drawn[draw_rows(saved, options.rows)] = True
-        norms = Norms(lambda of: norm(gradient(policy, saved.rows, torch.where(drawn, of, 0.0))))
+        norms = NormCache(lambda of: norm(gradient(policy, saved.rows, torch.where(drawn, of, 0.0))))
         biases = [gradient_bias(entry, norms) for entry in weights]
     groups = [
         {"method": of.method, **row, "gradient_bias": bias.get(row["name"]) if row["by"] == "region" else None}
         for of, bias in zip(weights, biases, strict=True)
-        for row in group_rows(of)
+        for row in iter_group_rows(of)
     ]
-    return frames_of(
-        dict(_summary(run, weights[0], groups, limits, gamma, measured=options.gradients)),
-        _notes(run, methods, weights[0], options),
+    return make_frames(
+        dict(_summarize(run, weights[0], groups, limits, gamma, measured=options.gradients)),
+        _make_notes(run, methods, weights[0], options),
         weights=groups,
         limits=limits,
-        tokens=_tokens(weights),
+        tokens=_sample_tokens(weights),
     )
 
 
-def _summary(
+def _summarize(
     run: ScoredRun,
     first: MethodWeights,
     groups: Sequence[Mapping[str, Any]],
@@ -138,17 +138,19 @@ def _summary(
             yield f"largest_{suffix}", group["largest"]
 
 
-def _tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
+def _sample_tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
     """Yield the tokens to draw, at most 500 inside the bounds and 500 outside."""
     inside = weights[0].region("M")
     drawn = thin(inside) | thin(weights[0].learned & ~inside)
     for entry in weights:
         columns = {"up": entry.true > 0, "old_prob": entry.old_probs, "ratio": entry.ratio, "relative": entry.relative}
-        for token in rows_of(columns, drawn & entry.learned):
+        for token in iter_rows(columns, drawn & entry.learned):
             yield {"method": entry.method, "advantage": "A > 0" if token.pop("up") else "A < 0", **token}
 
 
-def _notes(run: ScoredRun, methods: Sequence[Method], first: MethodWeights, options: WeightsOptions) -> Iterator[str]:
+def _make_notes(
+    run: ScoredRun, methods: Sequence[Method], first: MethodWeights, options: WeightsOptions
+) -> Iterator[str]:
     yield from run.notes
     saved = run.saved
     empty = [name for name in CORNERS if not bool(first.region(name).any())]
@@ -230,7 +232,7 @@ class MethodWeights:
         return chosen & self.learned
 
 
-def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
+def compute_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
     """Return the weights of ``method`` on a rollout scored by a later policy.
 
     Args:
@@ -256,7 +258,7 @@ def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_
     )
 
 
-def group_rows(weights: MethodWeights) -> Iterator[Row]:
+def iter_group_rows(weights: MethodWeights) -> Iterator[Row]:
     """Yield a row for all tokens, each region and each quarter of the old probability; values are None without tokens.
 
     `on_log_prob`: mean F; `on_prob`: mean W = F / pi; `relative`, `largest`: mean and largest F / r; `slope`: of
@@ -265,7 +267,7 @@ def group_rows(weights: MethodWeights) -> Iterator[Row]:
     (the decoupling assumption of appendix A.3.4).
     """
     groups = [("region", name, weights.region(name)) for name in (ALL, *REGIONS)]
-    groups += [("old_prob", name, chosen & weights.learned) for name, chosen in quarters(weights.old_probs)]
+    groups += [("old_prob", name, chosen & weights.learned) for name, chosen in iter_quarters(weights.old_probs)]
     for by, name, chosen in groups:
         ratio, old = weights.ratio[chosen], weights.old_probs[chosen]
         on_log_prob, relative = weights.on_log_prob[chosen], weights.relative[chosen]
@@ -312,7 +314,7 @@ def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | 
     """Return the bias over all tokens and in each region, relative to the true gradient there; None where that is 0.
 
     Args:
-        norm_of: returns the norm of sum c grad log pi for (N, T) coefficients c, as :class:`Norms`.
+        norm_of: returns the norm of sum c grad log pi for (N, T) coefficients c, as :class:`NormCache`.
     """
 
     def region_norm(coefficients: Tensor, name: str) -> float:
@@ -323,7 +325,7 @@ def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | 
     }
 
 
-class Norms:
+class NormCache:
     """Cache of ``norm_of`` by coefficients up to their sign; 0 for zeros without a call."""
 
     def __init__(self, norm_of: NormOf) -> None:

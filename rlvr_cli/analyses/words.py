@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, run_labels, subtract
-from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_rollouts
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, make_frames, records, run_labels, subtract
+from rlvr_cli.analyses.saved_rollout import list_rollouts, newest_rollouts
 from rlvr_cli.analyses.word_lists import compile_kind, read_lists
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import local_path, number
@@ -87,9 +87,9 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
                 key | {"frequency": at, "reward": reward.value, "low": reward.low, "high": reward.high}
                 for at, reward in bin_rewards(values, counted.rewards, options.bins)
             ]
-    return frames_of(
-        _summary(completions[0], kinds) if len(runs) == 1 else {},
-        _notes(runs, kinds, options.per),
+    return make_frames(
+        _summarize(completions[0], kinds) if len(runs) == 1 else {},
+        _make_notes(runs, kinds, options.per),
         completions=completions,
         kinds=kinds,
         bins=bins,
@@ -111,7 +111,7 @@ def _kind_row(counted: WordCounts, counts: Array, frequencies: Array) -> Row:
     return row
 
 
-def _summary(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _summarize(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     summary = {name: completions[name] for name in ("completions", "words_mean", "reward_mean", "occurrences")}
     for row in kinds:
         names = ("frequency", "share", "pearson", "spearman", "start", "change")
@@ -119,7 +119,7 @@ def _summary(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]])
     return summary
 
 
-def _notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]], per: str) -> list[str]:
+def _make_notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]], per: str) -> list[str]:
     notes = []
     for name, words in runs.items():
         rows = [row for row in kinds if row["run"] == name]
@@ -191,7 +191,7 @@ def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsO
             raise UserError(f"--rollout {last}: does not apply to the completions of an evaluation.")
         label, counted = _count_evaluation(run, kinds, options.evaluation)
     else:
-        numbers = last_rollouts(run, last, options.rollouts)
+        numbers = newest_rollouts(run, last, options.rollouts)
         label = f"rollout {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
         # One file at a time is in memory.
         counts = [_count_rollout(run, number, kinds) for number in numbers]
@@ -203,7 +203,7 @@ def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsO
         )
     if not len(counted.rewards):
         raise UserError(f"{run.path}: no completion of {label} has a reward.")
-    start = _count_rollout(run, 0, kinds) if 0 in saved_rollouts(run) else None
+    start = _count_rollout(run, 0, kinds) if 0 in list_rollouts(run) else None
     return RunWords(label, counted, start if start is not None and len(start.rewards) else None)
 
 
@@ -299,5 +299,5 @@ ANALYSIS = Analysis(
     plot,
     headline,
     runs=None,
-    policy=False,
+    takes_step=False,
 )
