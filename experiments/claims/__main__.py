@@ -119,7 +119,7 @@ def measure(analysis: str, run: Path, file: Path) -> None:
     summary, error = None, None
     try:
         request = make_request(analysis, [str(run)], run.parent)
-        summary = summary_of(analyses()[analysis].measure(request.subject, request.options))
+        summary = summary_of(analyses()[analysis].measure(request.inputs, request.options))
     except (UserError, RunError) as failure:
         error = " ".join(str(failure).split("\n"))
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""`rlvr analyze landscape`: the trajectory of training of runs and arms, from metrics.jsonl, and where it collapsed.
+"""`rlvr analyze landscape`: training curves of runs and arms, from metrics.jsonl, and collapses.
 
-A run that did not collapse is censored: its collapse, if it has one, comes after its last rollout.
+A run without a collapse is censored at its last rollout.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from rlvr_cli.store.training import Points, by_rollout, learning_curves, recorde
 
 # Rollouts averaged at the start and at the end of a run.
 START, END = 3, 5
-# A length has collapsed or exploded when it is beyond this factor of its start for LASTING consecutive rollouts.
+# A length collapses or explodes when it exceeds this factor of its start for LASTING consecutive rollouts.
 SHORT, LONG, LASTING = 0.5, 2.0, 5
-# A warning: WARNING_SPREAD standard deviations from the mean of the first rollouts, WARNING_LASTING in a row.
+# A warning: WARNING_SPREAD standard deviations from the mean of the first rollouts, WARNING_LASTING times in a row.
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
 # Suffixes of the summary keys that may be censored.
 _CENSORED = ("_at", "_lead")
@@ -53,7 +53,7 @@ class LandscapeOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
-    """Compute the trajectories of the runs, up to ``inputs.rollout`` if set.
+    """Compute the runs' trajectories, up to ``inputs.rollout`` if set.
 
     Raises:
         UserError: a run without an optimizer step or without that rollout; two runs of an arm with the same seed.
@@ -98,10 +98,10 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
 def _read_trajectory(run: Run, last: int | None) -> Trajectory:
     rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
-        raise UserError(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
+        raise UserError(f"{run.path}: no optimizer step recorded yet.")
     newest = max(row["rollout"] for row in rows)
     if last is not None and last > newest:
-        raise UserError(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
+        raise UserError(f"{run.path}: no rollout {last} yet; the newest is {newest}.")
     rows = [row for row in rows if last is None or row["rollout"] <= last]
     return make_trajectory(rows, run.config.rollout.prompts)
 
@@ -115,7 +115,7 @@ def _collapse_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 
 
 def _average_runs(trajectories: Sequence[Trajectory]) -> Iterator[dict[str, Any]]:
-    """Yield the mean and Student's 95% interval of each number over the runs that have it; None if any is censored."""
+    """Yield mean and Student's 95% interval of each number over the runs with a value; None if any is censored."""
     for name in trajectories[0].summary:
         values = [float(value) for run in trajectories if (value := run.summary[name]) is not None]
         censored = name.endswith(_CENSORED) and len(values) < len(trajectories)
@@ -135,12 +135,12 @@ def _make_notes(trajectories: Mapping[str, Trajectory]) -> list[str]:
     if short:
         notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
     if all(trajectory.summary["steps_per_rollout"] == 1 for trajectory in trajectories.values()):
-        notes.append("With one update a rollout the updated policy is the one that sampled: both distances are 0.")
+        notes.append("One update per rollout is on-policy: both distances are 0.")
     return notes
 
 
 def headline(frames: Frames) -> str:
-    """Give the trajectory of a single run, or the number of collapsed runs per arm."""
+    """Report the accuracies of a single run, or the number of collapsed runs per arm."""
     runs = records(frames["runs"])
     if len(runs) > 1:
         arms = frames["runs"].groupby("arm", sort=False)["collapsed"].agg(["sum", "count"])
@@ -154,15 +154,17 @@ def headline(frames: Frames) -> str:
     collapse = f"no collapse (censored at rollout {run['rollouts']})"
     if not first["censored"]:
         collapse = f"{first['pattern']} at rollout {first['rollout']}"
-    return f"Accuracy {start} at the start, {best} at best, {end} at the end of {run['rollouts']} rollouts; {collapse}."
+    return (
+        f"Accuracy over {run['rollouts']} rollouts: {start} at the start, {best} at best, {end} at the end; {collapse}."
+    )
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw a panel for each number that is not 0 throughout."""
+    """Draw a panel per metric that is not constantly 0."""
     curves = frames["curves"]
-    moved = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
-    chart: alt.TopLevelMixin = (
-        alt.Chart(curves[moved])
+    nonzero = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
+    return (
+        alt.Chart(curves[nonzero])
         .mark_line()
         .encode(
             x=alt.X("rollout:Q"), y=alt.Y("value:Q", title=None), color=alt.Color("arm:N", sort=None), detail="run:N"
@@ -171,19 +173,18 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .facet(alt.Facet("metric:N", sort=None, title=None), columns=3)
         .resolve_scale(y="independent")
     )
-    return chart
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The trajectory of a run.
+    """Training curves of a run.
 
     Attributes:
-        curves: by name; a value is the mean over the rollout's updates. A metric that was not recorded has no points.
+        curves: by metric; a value is the mean over the rollout's updates. Unrecorded metrics have no points.
         summary: scalars, None if undefined; rollouts count from 1.
         collapses: the alerts except that of a missing signal.
-        kl: the curve of the KL divergence: to the reference, else, with several updates per rollout, to the policy that
-            sampled; None without either.
+        kl: name of the KL curve: to the reference, else, with several updates per rollout, to the sampling policy; None
+            without either.
     """
 
     curves: dict[str, Points]
@@ -193,10 +194,10 @@ class Trajectory:
 
 
 def make_trajectory(rows: Sequence[Mapping[str, Any]], problems: int) -> Trajectory:
-    """Compute the curves, the summary and the collapses of a run from the lines of metrics.jsonl.
+    """Compute the trajectory of a run from the lines of metrics.jsonl.
 
     Args:
-        rows: one or more, one per optimizer step in order, each with an integer `rollout`.
+        rows: at least one, in order of optimizer steps, each with an integer `rollout`.
         problems: problems per rollout (`rollout.prompts`).
     """
     curves = _read_curves(rows)
@@ -218,7 +219,7 @@ def make_trajectory(rows: Sequence[Mapping[str, Any]], problems: int) -> Traject
 
 
 def find_sustained(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
-    """Return the rollout, from 1, of the first of ``lasting`` consecutive values ``beyond``; None without any."""
+    """Return the rollout, from 1, of the first of ``lasting`` consecutive values ``beyond``; None if never."""
     run = 0
     for index, (_, value) in enumerate(points):
         run = run + 1 if beyond(value) else 0
@@ -228,9 +229,9 @@ def find_sustained(points: Points, beyond: Callable[[float], bool], lasting: int
 
 
 def find_warning(points: Points) -> int | None:
-    """Return the rollout, from 1, at which a number leaves mean +- 4 sample deviations of its first 5 rollouts.
+    """Return the rollout, from 1, at which a metric leaves mean +- 4 standard deviations of its first 5 rollouts.
 
-    It must stay outside, on either side, for 3 rollouts in a row. None if it never does or has at most 5 values.
+    It must stay outside, on either side, for 3 rollouts in a row. None if never, or with at most 5 values.
     """
     if len(points) <= WARNING_FIRST:
         return None
@@ -240,7 +241,7 @@ def find_warning(points: Points) -> int | None:
 
 
 def _read_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    # The first held-out accuracy: the arms of a landscape are evaluated alike.
+    # Of several held-out evaluations, the first.
     held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
     return {
         **{name: by_rollout(recorded_values(rows, name)) for name in CURVES},
@@ -251,19 +252,19 @@ def _read_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def _ratio_distance(row: Mapping[str, Any]) -> float | None:
-    """Return sqrt(E (r - 1)^2) over the tokens of an update, from mean and standard deviation of the ratio r."""
+    """Return sqrt(E (r - 1)^2) over an update's tokens, from mean and standard deviation of the ratio r."""
     mean, spread = number(row.get("ratio_mean")), number(row.get("ratio_std"))
     return None if mean is None or spread is None else math.hypot(mean - 1, spread)
 
 
 def _clip_share(row: Mapping[str, Any]) -> float | None:
-    """Return the share of tokens outside the trust region in the direction of their advantage (clipped)."""
+    """Return the share of clipped tokens: outside the trust region in the direction of their advantage."""
     low, high = number(row.get("clip_frac/low")), number(row.get("clip_frac/high"))
     return None if low is None or high is None else low + high
 
 
 def _summarize_levels(curves: Mapping[str, Points]) -> Summary:
-    """Return start, end and extremes of the curves, and their ratios."""
+    """Return start, end and extremes of the curves, and ratios."""
     values = {name: [value for _, value in points] for name, points in curves.items()}
     start = {name: _mean(series[:START]) for name, series in values.items()}
     mean = {name: _mean(series) for name, series in values.items()}
@@ -283,7 +284,7 @@ def _summarize_levels(curves: Mapping[str, Points]) -> Summary:
             f"{name}_start": start[name],
             f"{name}_end": end[name],
             f"{name}_ratio": divide(end[name], start[name]),
-            # Only after the start, whose largest value is always above its mean.
+            # After the start, whose maximum always exceeds its mean.
             f"{name}_largest_ratio": divide(max(later, default=None), start[name]),
             f"{name}_smallest_ratio": divide(min(later, default=None), start[name]),
         }
@@ -307,12 +308,11 @@ def _summarize_levels(curves: Mapping[str, Points]) -> Summary:
 
 
 def _find_events(curves: Mapping[str, Points], kl: str | None) -> Summary:
-    """Return the rollouts at which lengths left their bounds, and entropy and KL warned; None if never."""
+    """Return the rollouts of length collapse, length explosion and of warnings by entropy and KL; None if never."""
     length = curves["length"]
     start = _mean([value for _, value in length[:START]]) or 0.0
     entropy_at = find_warning(curves["entropy"])
     kl_at = None if kl is None else find_warning(curves[kl])
-    # A warning that never came counts as later than any other.
     first, second = entropy_at or math.inf, kl_at or math.inf
     return {
         "length_collapse_at": find_sustained(length, lambda value: value < SHORT * start, LASTING),
@@ -335,6 +335,6 @@ ANALYSIS = Analysis(
     measure,
     plot,
     headline,
-    runs=None,
+    max_runs=None,
     takes_step=False,
 )

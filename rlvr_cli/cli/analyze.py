@@ -82,7 +82,7 @@ def _list(form: str) -> None:
                 name: {
                     "summary": kind.summary,
                     "paper": kind.paper,
-                    "runs": kind.runs,
+                    "runs": kind.max_runs,
                     "options": kind.options.model_json_schema()["properties"],
                 }
                 for name, kind in kinds.items()
