@@ -150,7 +150,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             .encode(x=alt.X("rollout:Q"), y=alt.Y("share:Q", axis=alt.Axis(format="%")), color="of:N")
             for names, title in ((_SHARES, "tokens in conflict"), (_PUSHES, "GRPO's downward pushes (GTPO: none)"))
         )
-    ).resolve_scale(color="independent")
+    ).properties(resolve={"scale": {"color": "independent"}})
 
 
 @dataclass(frozen=True)

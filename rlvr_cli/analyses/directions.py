@@ -338,7 +338,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color=alt.Color("group:N", sort=None),
         )
     )
-    return alt.vconcat(alt.hconcat(norms, angles), matrices).resolve_scale(color="independent")
+    return alt.vconcat(alt.hconcat(norms, angles), matrices).properties(resolve={"scale": {"color": "independent"}})
 
 
 ANALYSIS = Analysis(

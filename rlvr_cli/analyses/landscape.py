@@ -163,7 +163,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw a panel per metric that is not constantly 0."""
     curves = frames["curves"]
     nonzero = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
-    return (
+    panels: alt.FacetChart = (
         alt.Chart(curves[nonzero])
         .mark_line()
         .encode(
@@ -173,6 +173,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .facet(alt.Facet("metric:N", sort=None, title=None), columns=3)
         .resolve_scale(y="independent")
     )
+    return panels
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
     points = base.mark_line(point=True).encode(y=alt.Y("reward:Q", title="mean reward"))
     bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
     panel = alt.layer(points, bars, data=frames["bins"]).properties(width=200, height=140)
-    return panel.facet("kind:N", columns=COLUMNS).resolve_scale(x="independent")
+    return panel.facet("kind:N", columns=COLUMNS).properties(resolve={"scale": {"x": "independent"}})
 
 
 @dataclass(frozen=True)
