@@ -260,7 +260,7 @@ def powers(tables: int) -> Iterator[str]:
             for number, (run, problem, rest) in enumerate(VARIANCES):
                 generator = np.random.default_rng([5, seeds, problems, number])
                 planned = PlannedTest(VarianceComponents(run**2, problem**2, rest**2))
-                difference = planned.detectable(seeds, problems)
+                difference = planned.detectable_difference(seeds, problems)
                 hits: list[bool] = []
                 for _ in range(max(1, tables // 100)):
                     data = difference + run * generator.normal(size=(100, seeds, 1))

@@ -112,14 +112,14 @@ def is_measured(run: Path, file: Path) -> bool:
 def measure(analysis: str, run: Path, file: Path) -> None:
     """Write the summary of ``analysis`` of the training in ``run`` to ``file``, or why there is none."""
     from rlvr_cli.analyses.base import analyses, summary_of
-    from rlvr_cli.analyses.request import analyze_request
+    from rlvr_cli.analyses.request import make_request
     from rlvr_cli.models.libraries import set_threads
 
     set_threads(1)
     summary, error = None, None
     try:
-        request = analyze_request(analysis, [str(run)], run.parent)
-        summary = summary_of(analyses()[analysis].measure(request.subject, request.options))
+        request = make_request(analysis, [str(run)], run.parent)
+        summary = summary_of(analyses()[analysis].measure(request.inputs, request.options))
     except (UserError, RunError) as failure:
         error = " ".join(str(failure).split("\n"))
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""An analysis is one file of this folder: measure -> data frames, plot(frames) -> chart, headline(frames) -> sentence.
+"""Interface of an analysis, one file of this folder: measure -> data frames, plot -> chart, headline -> sentence.
 
-    ANALYSIS = Analysis("how often words occur", "AR-Lopti", WordsOptions, measure, plot, headline, policy=False)
+    ANALYSIS = Analysis("how often words occur", "AR-Lopti", WordsOptions, measure, plot, headline, takes_step=False)
 
-Its name is the file's. `request` parses options and writes JSON, CSV and the picture. Imports no torch.
+Its name is the file's. `request` parses options and writes the figure and JSON. Imports no torch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValida
 
 @dataclass(frozen=True)
 class AnalysisInput:
-    """Runs in a folder, a rollout (None: the newest that can be used) and a step (None: the newest) to analyze."""
+    """Runs in the folder ``root``, a rollout and a checkpoint's step (None: the newest usable) to analyze."""
 
     runs: tuple[RunDir, ...]
     root: Path
@@ -54,16 +54,16 @@ class AnalysisInput:
 
     @property
     def run(self) -> RunDir:
-        """The only run of an analysis of a single run."""
+        """The run of an analysis of a single run."""
         return self.runs[0]
 
-    def saved(self) -> SavedRollout:
-        """Return the rollout and the policies before and after it. Raises UserError as `find_saved_rollout`."""
+    def find_rollout(self) -> SavedRollout:
+        """Return the rollout with the policies before and after it. Raises UserError as `find_saved_rollout`."""
         return find_saved_rollout(str(self.run.path), self.root, rollout=self.rollout, step=self.step)
 
 
 def run_labels(runs: Sequence[RunDir]) -> list[str]:
-    """Return the runs' names; the path where a name is not unique."""
+    """Return unique labels: the runs' names, or paths for equal names."""
     names = [run.name for run in runs]
     return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
 
@@ -71,12 +71,11 @@ def run_labels(runs: Sequence[RunDir]) -> list[str]:
 Frames = dict[str, "pd.DataFrame"]
 
 
-def frames_of(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: Iterable[Mapping[str, Any]]) -> Frames:
+def make_frames(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: Iterable[Mapping[str, Any]]) -> Frames:
     """Return the frames of an analysis.
 
     Args:
-        summary: scalars by which runs are compared: one row, a column each.
-        notes: caveats. tables: rows of the other frames, by name.
+        summary: scalars to compare runs by, one row. notes: caveats. tables: rows of the other frames, by name.
     """
     import pandas as pd
 
@@ -93,7 +92,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def summary_of(frames: Frames) -> dict[str, Any]:
-    """Return the scalars of the summary by name."""
+    """Return the summary's scalars by name."""
     return records(frames["summary"])[0]
 
 
@@ -102,13 +101,10 @@ class Analysis:
     """An analysis.
 
     Attributes:
-        summary: a line for people. paper: source of the question.
-        options: its keys.
-        measure: computes the frames, including `summary` and `notes` (`frames_of`). Raises UserError if the runs lack
-            the data.
-        plot: draws the frames. headline: the main number in one sentence.
-        runs: most runs; None for any number.
-        policy: whether it needs a checkpoint.
+        summary: one line for the list of analyses. paper: source of the question. options: its keys.
+        measure: returns the frames of `make_frames`. Raises UserError if the runs lack the data.
+        plot: draws the frames. headline: the main result in one sentence.
+        max_runs: None = unlimited. takes_step: whether `--step` selects the policy to analyze.
     """
 
     summary: str
@@ -117,8 +113,8 @@ class Analysis:
     measure: Callable[[AnalysisInput, Any], Frames]
     plot: Callable[[Frames], alt.TopLevelMixin]
     headline: Callable[[Frames], str]
-    runs: int | None = 1
-    policy: bool = True
+    max_runs: int | None = 1
+    takes_step: bool = True
 
 
 @cache

@@ -1,13 +1,13 @@
-"""`rlvr analyze conflicts`: tokens that right and wrong completions of a problem share, over the rollouts of a run.
+"""`rlvr analyze conflicts`: tokens shared by correct and wrong completions of a problem, over the rollouts of a run.
 
     c_i = A_i / |o_i|                                                 coefficient of grad log pi of row i's tokens
-    net of a token    = sum of c_i over the rows of the group that have it at the same offset
+    net of a token         = sum of c_i over the group's rows with that token at that offset
     net of a shared prefix = sum of c_i over the rows that begin with it          (Delta_pref of equation 6)
 
-Simoni et al., arXiv:2508.03772, sections 4.1 and 5.1. A is GRPO's advantage of the rewards that training used, whatever
-the method. Conflict tokens are those of `methods.gtpo.ConflictMask`: offsets count from the start in a row's first run
-of them and from the end in its last. A shared prefix is stricter: rows that agree on every token from the start, so
-that their log-probs are the same function and their coefficients add up, as in equation 6.
+Simoni et al., arXiv:2508.03772, sections 4.1 and 5.1. A is GRPO's advantage of the training rewards, for any method.
+Conflict tokens are those of `methods.gtpo.ConflictMask`: offsets count from the start in a row's first span of them,
+and from the end in its last. A shared prefix is stricter: its rows agree on every token from the start, so their
+log-probs are the same function and the coefficients add up, as in equation 6.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, frames_of, records, summary_of
-from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, make_frames, records, summary_of
+from rlvr_cli.analyses.saved_rollout import newest_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_mask, pad
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
@@ -35,7 +35,7 @@ from rlvr_cli.methods.gtpo import ConflictMask, reverse_rows
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.runs.folder import RunDir
 
-# A sum this small relative to the sum of its terms' magnitudes is rounding, whose sign means nothing.
+# Sums below this share of the sum of their terms' magnitudes are rounding errors.
 ROUNDING = 1e-12
 # Equation 9: weight 0 on conflict tokens of rows with A < 0, 2 on those of rows with A > 0.
 GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
@@ -50,8 +50,8 @@ _PUSHES = {
 class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
 
-    rollouts: Count = Field(10, description="Saved rollouts to analyze, the last of them --rollout.")
-    top: Count = Field(12, description="Tokens shown: the most frequent in conflicts.")
+    rollouts: Count = Field(10, description="Number of saved rollouts to analyze, up to --rollout.")
+    top: Count = Field(12, description="Tokens listed, by frequency in conflicts.")
 
 
 def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
@@ -62,13 +62,13 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
     """
     run = inputs.run
     config = load_config([run.config_path], from_start=True)
-    numbers = last_rollouts(run, inputs.rollout, options.rollouts)
+    numbers = newest_rollouts(run, inputs.rollout, options.rollouts)
     tallies = {number: count_conflicts(_read_rollout(run, number, config)) for number in numbers}
     total = sum(tallies.values(), Tally())
     sides = {"prefix": total.prefix_spans, "suffix": total.suffix_spans}
-    return frames_of(
+    return make_frames(
         summarize_conflicts(total),
-        _notes(total, config),
+        _make_notes(total, config),
         rollouts=[{"rollout": number, **summarize_conflicts(tally)} for number, tally in tallies.items()],
         counts=[
             {"count": name, "value": value} for name, value in vars(total).items() if not isinstance(value, Counter)
@@ -95,7 +95,7 @@ def _read_rollout(run: RunDir, number: int, config: Config) -> Rollout:
 
 
 def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
-    """Return the tokens most often in conflict; a token in both runs of a row counts twice."""
+    """Return the most frequent conflict tokens; a token in both spans of a row counts twice."""
     counts = total.prefix_ids + total.suffix_ids
     # Ties by id, so that equal runs give equal tables.
     chosen = sorted(counts, key=lambda token: (-counts[token], token))[:top]
@@ -115,20 +115,17 @@ def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
     ]
 
 
-def _notes(total: Tally, config: Config) -> list[str]:
+def _make_notes(total: Tally, config: Config) -> list[str]:
     notes = []
     if not total.mixed:
-        notes.append(
-            "No group has advantages of both signs: all completions of a problem have the same reward, so GRPO has no "
-            "gradient there and nothing can conflict."
-        )
+        notes.append("No group has advantages of both signs: GRPO has no gradient there, and nothing can conflict.")
     if config.method.name != "grpo":
-        notes.append(f"The run was trained with {config.method.name}; the pushes are those of GRPO on its rollouts.")
+        notes.append(f"The run was trained with {config.method.name}; the pushes are GRPO's on its rollouts.")
     return notes
 
 
 def headline(frames: Frames) -> str:
-    """Give the shares of tokens and groups in conflict, and which way GRPO pushes them."""
+    """Report the shares of tokens and groups in conflict, and the direction of GRPO's pushes."""
     numbers = frames["rollouts"]["rollout"].tolist()
     counts = {row["count"]: row["value"] for row in records(frames["counts"])}
     label = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
@@ -138,28 +135,27 @@ def headline(frames: Frames) -> str:
     return (
         f"{share['conflict_share']} of the {int(counts['tokens']):,} tokens of {label} are in conflict "
         f"({share['conflict_prefix_share']} in prefixes, {share['conflict_suffix_share']} in suffixes), in "
-        f"{share['groups_share']} of the groups. GRPO's pushes on them are {share['negative_push_share']} downwards, "
-        f"and {share['penalised_correct_share']} of them have a negative net push."
+        f"{share['groups_share']} of the groups. GRPO pushes {share['negative_push_share']} of them downwards; "
+        f"{share['penalised_correct_share']} have a negative net push."
     )
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the shares by rollout: of tokens in conflict, and of what GRPO pushes down."""
-    chart: alt.TopLevelMixin = alt.hconcat(
+    """Draw the shares of tokens in conflict and of GRPO's downward pushes by rollout."""
+    return alt.hconcat(
         *(
             alt.Chart(frames["rollouts"].rename(columns=names), title=title)
             .transform_fold(list(names.values()), as_=["of", "share"])
             .mark_line(point=True)
             .encode(x=alt.X("rollout:Q"), y=alt.Y("share:Q", axis=alt.Axis(format="%")), color="of:N")
-            for names, title in ((_SHARES, "tokens in conflict"), (_PUSHES, "what GRPO pushes down (GTPO: none)"))
+            for names, title in ((_SHARES, "tokens in conflict"), (_PUSHES, "GRPO's downward pushes (GTPO: none)"))
         )
-    ).resolve_scale(color="independent")
-    return chart
+    ).properties(resolve={"scale": {"color": "independent"}})
 
 
 @dataclass(frozen=True)
 class SharedSpan:
-    """Tokens ``start`` to ``start + length`` of a prefix shared by exactly ``rows``, of both signs.
+    """Tokens ``start`` to ``start + length`` of a prefix shared by exactly ``rows``, with advantages of both signs.
 
     ``net``: sum of the rows' A / |o|.
     """
@@ -176,14 +172,14 @@ class Tally:
 
     Attributes:
         tokens: trained tokens. mixed: those of groups with advantages of both signs.
-        conflict: conflict tokens. prefix, suffix: those in a row's first and last run; a token may be in both.
+        conflict: conflict tokens. prefix, suffix: those in a row's first and last span; a token may be in both.
         groups, groups_in_conflict: all groups, and those with a conflict token.
         up, down: sum of |c_i| over the conflict tokens that GRPO pushes up, and down. gtpo_up, gtpo_down: the same
             times lambda.
         penalised: conflict tokens with a negative net.
         shared, shared_negative: spans of shared prefixes, and those with a negative net. shared_tokens,
             shared_negative_tokens: their tokens, each prefix counted once.
-        prefix_spans, suffix_spans: runs of conflict tokens by length.
+        prefix_spans, suffix_spans: spans of conflict tokens by length.
         prefix_ids, suffix_ids, penalised_ids: conflict tokens, and those with a negative net, by id.
     """
 
@@ -267,10 +263,10 @@ def count_conflicts(rollout: Rollout) -> Tally:
 
 
 def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
-    """Return the (N, T) net of each conflict token, 0 elsewhere. A token in both runs is counted from the start.
+    """Return the (N, T) net of each conflict token, 0 elsewhere; tokens in both spans are counted from the start.
 
     Args:
-        coefficients: (N, 1) c_i. forward, backward: (N, T) the runs from the start and from the end.
+        coefficients: (N, 1) c_i. forward, backward: (N, T) masks of the spans from the start and from the end.
     """
     ids, mask = rollout.token_ids, rollout.mask.bool()
     from_start = _sum_by_offset(ids, mask, coefficients, rollout.group_size)
@@ -279,7 +275,7 @@ def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor
 
 
 def find_shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[SharedSpan]:
-    """Return the prefixes shared by rows of both signs, cut where a row leaves: the net is constant on a span.
+    """Return the prefixes shared by rows of both signs, split where a row diverges: the net is constant on a span.
 
     Args:
         rows: token ids of one group. coefficients: c_i of each; rows of 0 are skipped.
@@ -305,7 +301,7 @@ def find_shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[floa
 
 
 def summarize_conflicts(tally: Tally) -> dict[str, float | None]:
-    """Return shares and means, None for an empty denominator."""
+    """Return shares and means; None for a denominator of 0."""
     spans = tally.prefix_spans + tally.suffix_spans
     return {
         "conflict_share": divide(tally.conflict, tally.tokens),
@@ -327,7 +323,7 @@ def summarize_conflicts(tally: Tally) -> dict[str, float | None]:
 
 
 def _sum_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: int) -> Tensor:
-    """Return the (N, T) sums of coefficients over the group's rows with the same token at the offset; 0 on padding."""
+    """Return (N, T) sums of coefficients over the group's rows with the same token at the offset; 0 on padding."""
     rows, width = ids.shape
     if not mask.any():
         return torch.zeros(rows, width, dtype=coefficients.dtype)
@@ -348,9 +344,9 @@ def _exact_sum(values: Sequence[float]) -> float:
     return total if abs(total) > ROUNDING * math.fsum(map(abs, values)) else 0.0
 
 
-def _count_lengths(runs: Tensor) -> Counter[int]:
-    """Return the number of rows by length of the run, without length 0."""
-    return Counter(length for length in runs.sum(dim=1).tolist() if length)
+def _count_lengths(spans: Tensor) -> Counter[int]:
+    """Return the number of rows by span length, without length 0."""
+    return Counter(length for length in spans.sum(dim=1).tolist() if length)
 
 
 def _mean_length(lengths: Counter[int]) -> float | None:
@@ -358,11 +354,11 @@ def _mean_length(lengths: Counter[int]) -> float | None:
 
 
 ANALYSIS = Analysis(
-    "tokens that right and wrong completions of a problem share",
+    "tokens shared by correct and wrong completions of a problem",
     "GTPO",
     ConflictsOptions,
     measure,
     plot,
     headline,
-    policy=False,
+    takes_step=False,
 )

@@ -1,7 +1,7 @@
-"""`rlvr analyze difference`: on which tokens of a rollout two methods differ, and by how much.
+"""`rlvr analyze difference`: differences between two methods' gradients, token by token.
 
-Both methods get the same rollout, old policy and current policy. The coefficient of a token multiplies its grad log pi
-in the gradient of one optimizer step over the whole rollout: equal coefficients are equal gradients for any model.
+Both methods are applied to the same rollout, old policy and current policy. A token's coefficient multiplies its grad
+log pi in one optimizer step over the whole rollout: equal coefficients give equal gradients for any model.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, summary_of
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, quarters, rows_of, thin
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, make_frames, records, summary_of
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, iter_quarters, iter_rows, thin
 from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
@@ -26,25 +26,25 @@ class DifferenceOptions(Section):
     """Keys of `rlvr analyze difference`."""
 
     methods: Annotated[tuple[Text, Text], FromList] = Field(
-        ("dgpo", "grpo"), description="The two methods; regions are by the bounds of the first."
+        ("dgpo", "grpo"), description="The two methods; regions use the bounds of the first."
     )
-    top: CountOrZero = Field(10, description="Tokens listed: those of the largest difference.")
+    top: CountOrZero = Field(10, description="Tokens listed, by largest difference.")
 
 
 def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
-    """Compare ``options.methods`` on the rollout of ``inputs`` at its policy.
+    """Compare ``options.methods`` on a rollout at a policy.
 
     Raises:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     configs = replayed_configs(options.methods)
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     first, second = (config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs)
     run = score_rollout(saved, [first, second])
     tables = method_difference(first, second, run.scored, top=options.top)
     total, *groups = tables["groups"]
     drift = run.scored.largest_drift
-    return frames_of(
+    return make_frames(
         {
             **run.numbers,
             "tokens": total["tokens"],
@@ -58,7 +58,7 @@ def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
                 if row["tokens"] and row["name"] in REGIONS
             },
         },
-        _notes(first, second, run, drift),
+        _make_notes(first, second, run, drift),
         methods=[{"method": "a", "name": first.name}, {"method": "b", "name": second.name}],
         groups=[group for group in tables["groups"] if group["tokens"]],
         largest=[
@@ -70,20 +70,19 @@ def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
 
 
 def method_difference(first: Method, second: Method, scored: ScoredTokens, *, top: int = 10) -> dict[str, list[Row]]:
-    """Compare the coefficients a of ``first`` with b of ``second``; regions are by the bounds of the first.
+    """Compare the coefficients a of ``first`` with b of ``second``; regions use the bounds of the first.
 
     Returns:
         groups: for all tokens, each region and each quarter of probability: the number of tokens, the share whose
-            coefficients differ, sums of |a|, |b|, |a - b|; ratio of norms a / b and cosine, None where a norm is 0.
-        largest: ``top`` differing tokens of the largest difference; position from 0 within the completion; the weight
-            is None where the advantage is 0.
-        tokens: tokens to draw, by region.
+            coefficients differ, sums of |a|, |b|, |a - b|; ratio of norms a / b and cosine, None if a norm is 0.
+        largest: the ``top`` tokens by difference; position from 0 within the completion; weight None for advantage 0.
+        tokens: sampled tokens, by region.
     """
     a, b = apply_method(first, scored), apply_method(second, scored)
     regions = {name: getattr(a.regions, name) for name in REGIONS}
     valid, ratios = scored.rollout.mask.bool(), (scored.log_probs - scored.old_log_probs).exp()
     old_probs = scored.old_log_probs.exp()
-    quarter = {name: chosen & valid for name, chosen in quarters(old_probs)}
+    quarter = {name: chosen & valid for name, chosen in iter_quarters(old_probs)}
     groups = {"all tokens": valid, **regions, **quarter}
     columns = {"ratio": ratios, "a": a.coefficients, "b": b.coefficients, "difference": a.coefficients - b.coefficients}
     distance = torch.where(differ(a.coefficients, b.coefficients), columns["difference"].abs(), 0.0)
@@ -112,7 +111,7 @@ def method_difference(first: Method, second: Method, scored: ScoredTokens, *, to
         "groups": [_group_row(name, a.coefficients[chosen], b.coefficients[chosen]) for name, chosen in groups.items()],
         "largest": largest,
         "tokens": [
-            {"region": name, **token} for name, chosen in regions.items() for token in rows_of(columns, thin(chosen))
+            {"region": name, **token} for name, chosen in regions.items() for token in iter_rows(columns, thin(chosen))
         ],
     }
 
@@ -127,32 +126,30 @@ def _group_row(name: str, a: Tensor, b: Tensor) -> Row:
         "sum_b": float(b.abs().sum()),
         "sum_difference": float((a - b).abs().sum()),
         "norm_ratio": norm_a / norm_b if norm_b else None,
-        # Normalised before the product, where tiny coefficients would underflow.
+        # Normalised first: products of tiny coefficients underflow.
         "cosine": float((a / norm_a) @ (b / norm_b)) if norm_a and norm_b else None,
     }
 
 
-def _notes(first: Method, second: Method, run: ScoredRun, largest_drift: float) -> list[str]:
+def _make_notes(first: Method, second: Method, run: ScoredRun, largest_drift: float) -> list[str]:
     lines = []
     if largest_drift == 0:
         lines.append(
-            "Every ratio is 1: the current policy is the old one, so nothing is clipped. Differences come from "
-            "advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
+            "All ratios are 1: the current policy is the old one, so nothing is clipped. Differences come from "
+            "advantages, shaping, normalisers, or weights other than 1 at ratio 1."
         )
     lines += run.notes
     several = [method.name for method in (first, second) if len(method.passes.names) > 1]
     if several:
-        lines.append(
-            f"{' and '.join(several)}: the passes are added up at the current policy, without its updates in between."
-        )
+        lines.append(f"{' and '.join(several)}: passes are summed at the current policy.")
     kinds = {(method.aggregation.kind, method.aggregation.sequences) for method in (first, second)}
     if len(kinds) > 1:
-        lines.append("The methods have different normalisers, so all tokens may differ; see the cosine.")
+        lines.append("The methods have different normalisers, so all tokens may differ. Compare the cosine.")
     return lines
 
 
 def headline(frames: Frames) -> str:
-    """Give the share of tokens that differ, the cosine, and the difference by region."""
+    """Report the share of differing tokens, the cosine, and the difference by region."""
     summary, (total, *groups) = summary_of(frames), records(frames["groups"]) or [{}]
     pair = " and ".join(f"{name} ({letter})" for letter, name in frames["methods"].to_numpy().tolist())
     if not summary["differing"]:
@@ -170,17 +167,17 @@ def _context(token: Row, run: ScoredRun) -> dict[str, str]:
     ids, position = run.saved.rows[token["row"]]["token_ids"], token["position"]
     spans = {"before": slice(max(0, position - BEFORE), position), "token": slice(position, position + 1)}
     spans["after"] = slice(position + 1, position + 1 + AFTER)
-    return {name: _text(run.tokenizer, ids[span]) for name, span in spans.items()}
+    return {name: _decode(run.tokenizer, ids[span]) for name, span in spans.items()}
 
 
-def _text(tokenizer: Any, ids: list[int]) -> str:
-    """Return the decoded tokens with control characters escaped."""
+def _decode(tokenizer: Any, ids: list[int]) -> str:
+    """Decode tokens, with control characters escaped."""
     text = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw a dot for each token: both coefficients, and their difference over the ratio."""
+    """Draw a dot per token: both coefficients, and their difference over the ratio."""
     a, b = frames["methods"]["name"]
     base = alt.Chart(frames["tokens"]).mark_circle(opacity=0.6)
     colour = alt.Color("region:N", title=f"region of {a}")
@@ -192,5 +189,5 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 
 ANALYSIS = Analysis(
-    "on which tokens two methods' gradients differ, and by how much", "any", DifferenceOptions, measure, plot, headline
+    "differences between two methods' gradients, by token", "any", DifferenceOptions, measure, plot, headline
 )

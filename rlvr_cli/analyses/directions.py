@@ -1,13 +1,13 @@
-"""`rlvr analyze directions`: norms of, and angles between, the updates of groups of tokens and ways of clipping.
+"""`rlvr analyze directions`: norms of and angles between the updates of token groups and clipping variants.
 
-ACPO paper ("What are key factors for updates in RL for LLM reasoning?"), section 3.1: the subspace of a gradient matrix
-W = U S V^T is spanned by its top k singular vectors; with orthonormal bases Q_A, Q_B of two of them the principal
-angles are (equation 7)
+"What are key factors for updates in RL for LLM reasoning?" (ACPO), section 3.1: the subspace of a gradient matrix
+W = U S V^T is spanned by its top k singular vectors; the principal angles between two, with orthonormal bases Q_A and
+Q_B, are (equation 7)
 
     theta_i = arccos(s_i),    s_i the singular values of Q_A^T Q_B, clamped to [0, 1].
 
-Parts and variants of the update (appendix D, figure 4): tokens by probability and entropy, advantages by sign, and the
-same off-policy batch under other ways of clipping.
+Groups (appendix D, figure 4): tokens by probability and entropy, advantages by sign, and the same off-policy batch
+under other policy losses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, divide, frames_of, summary_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, divide, make_frames, summary_of
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.saved_rollout import draw_rows
@@ -35,10 +35,10 @@ from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 Row = dict[str, Any]
-# Methods whose policy loss replaces that of the full update.
+# Methods whose policy losses replace that of the full update.
 VARIANTS = ("cispo", "dapo", "acpo")
 TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
-# The paper's k is 128, a 16th of the width of the smaller of its two models.
+# The paper's k: a 16th of the width of the smaller of its two models.
 PAPER_K = 128
 NARROWEST = 16
 # Singular values below this share of the largest are rounding of float32 gradients.
@@ -48,26 +48,26 @@ _RANK = 1e-6
 class DirectionsOptions(Section):
     """Keys of `rlvr analyze directions`."""
 
-    method: Text = Field("grpo", description="Method of the full update, the reference of all others.")
+    method: Text = Field("grpo", description="Method of the full update, the reference for all others.")
     k: Count | None = Field(
-        None, description="Directions of a matrix; null = a 16th of its shorter side, 128 (the paper's) at most."
+        None, description="Singular vectors per matrix; null = a 16th of its shorter side, at most 128 (the paper's)."
     )
     side: Literal["right", "left"] = Field("right", description="Singular vectors: right (the paper's) or left.")
-    low: Share = Field(0.2, description="Old probability below which a token is in the group `low`.")
-    high: Share = Field(0.8, description="Old probability above which a token is in the group `high`.")
-    entropy: Share = Field(0.2, description="Share of the tokens, those of highest entropy, in the group `entropy`.")
-    rows: Count = Field(256, description="Most completions in the gradients, drawn at random.")
-    matrices: Count | None = Field(None, description="Most weight matrices to take angles of; null = all.")
+    low: Share = Field(0.2, description="Upper bound of the old probability in the group `low`.")
+    high: Share = Field(0.8, description="Lower bound of the old probability in the group `high`.")
+    entropy: Share = Field(0.2, description="Share of tokens, by highest entropy, in the group `entropy`.")
+    rows: Count = Field(256, description="Maximum number of completions in the gradients, sampled at random.")
+    matrices: Count | None = Field(None, description="Maximum number of weight matrices to compare; null = all.")
 
 
 def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
-    """Compare the update of ``options.method`` on a rollout at its policy with parts and variants of it.
+    """Compare the update of ``options.method`` on a rollout at a policy with its parts and variants.
 
     Raises:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     (config,) = replayed_configs([options.method])
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     length = saved.config.rollout.max_new_tokens
     method = config.with_max_length(length)
     run = score_rollout(saved, [method])
@@ -80,13 +80,12 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
         *clipping_variants(step, losses, run.scored),
     ]
     policy = load_policy(saved, saved.current)
-    # Only one gradient of the whole model is in memory.
     full = gradient(policy, saved.rows, torch.where(drawn, step.full_coefficients(), 0.0))
     reference = Reference(full, layer_matrices(policy.model, options.matrices), options.k, options.side)
     del full
     learned = int((step.learned & drawn).sum())
     rows, angles = list[Row](), list[Row]()
-    # The groups at the old policy come last: it replaces the current one in memory.
+    # Groups at the old policy come last: it replaces the current one in memory.
     for group in groups:
         if group.at_old and saved.current != saved.old:
             policy = load_policy(saved, saved.old)
@@ -94,7 +93,7 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
         coefficients = torch.where(drawn, group.coefficients, 0.0)
         compared = reference.compare(gradient(policy, saved.rows, coefficients)) if tokens else None
         size, by_matrix = compared or (None, {})
-        # As if each were divided by its number of tokens.
+        # Normalised by the number of tokens.
         per_token = None if size is None or group.kind == CLIPPING else size * learned / tokens
         key = {"group": group.name, "kind": group.kind}
         sizes = {"tokens": tokens, "norm": size, "own_norm": per_token, "angle": mean_angle(by_matrix)}
@@ -117,11 +116,11 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
         summary |= {f"norm_{name}": row["norm"], f"angle_{name}": row["angle"]}
         if row["kind"] != CLIPPING:
             summary |= {f"share_{name}": divide(row["tokens"], learned), f"own_norm_{name}": row["own_norm"]}
-    return frames_of(summary, _notes(run, step, rows, reference, options), groups=rows, angles=angles)
+    return make_frames(summary, _make_notes(run, step, rows, reference, options), groups=rows, angles=angles)
 
 
 def headline(frames: Frames) -> str:
-    """Give norm and angle of unlikely tokens, likely ones, and of no clipping."""
+    """Report norm and angle of low- and high-probability tokens, and of the unclipped update."""
     summary = summary_of(frames)
     method = summary["method"]
     label = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
@@ -129,35 +128,39 @@ def headline(frames: Frames) -> str:
         return f"The update of {method} on {label} is 0: no token has an advantage."
     comparisons = (
         f"{name}: {summary[f'norm_{group}']:,.1%} of its norm at {summary[f'angle_{group}']:.1f}\u00b0"
-        for group, name in (("low", "unlikely tokens"), ("high", "likely ones"), ("noclip", "no clipping"))
+        for group, name in (
+            ("low", "low-probability tokens"),
+            ("high", "high-probability tokens"),
+            ("noclip", "without clipping"),
+        )
         if summary[f"norm_{group}"] is not None and summary[f"angle_{group}"] is not None
     )
-    return f"Against the update of {method} on {label}; {'; '.join(comparisons)}."
+    return f"Relative to the update of {method} on {label}: {'; '.join(comparisons)}."
 
 
-def _notes(
+def _make_notes(
     run: ScoredRun, step: MethodStep, rows: Sequence[Row], reference: Reference, options: DirectionsOptions
 ) -> Iterator[str]:
     yield from run.notes
     tokens = step.tokens
     if not bool(((tokens.log_probs != tokens.old_log_probs) & tokens.mask.bool()).any()):
         yield (
-            "Every ratio is 1: the current policy is the old one, so all ways of clipping give the same update. Choose "
-            "a later --step or an earlier --rollout."
+            "All ratios are 1: the current policy is the old one, so clipping has no effect. Use a later --step or an "
+            "earlier --rollout."
         )
     if len(run.saved.rows) > options.rows:
-        yield f"Gradients of {options.rows} of {len(run.saved.rows)} completions, drawn at random."
+        yield f"Gradients of {options.rows} of {len(run.saved.rows)} completions, sampled at random."
     empty = [row["of"] for row in rows if row["norm"] is None]
     if empty and len(empty) < len(rows):
         yield f"No gradient from: {', '.join(empty)}."
     full_rank = [name for name, k in reference.k.items() if k >= reference.width(name)]
     if full_rank:
         yield (
-            f"In {len(full_rank)} of {len(reference.k)} matrices k is the full rank, so every angle is 0. Choose a "
+            f"In {len(full_rank)} of {len(reference.k)} matrices k is the full rank, so all angles are 0. Set a "
             "smaller k."
         )
     if len(step.method.passes.names) > 1:
-        yield f"{step.method.name}: the passes are added up at the current policy."
+        yield f"{step.method.name}: passes are summed at the current policy."
 
 
 @dataclass(frozen=True)
@@ -165,12 +168,10 @@ class GradientGroup:
     """Coefficients of a gradient.
 
     Attributes:
-        name: short, as in the summary numbers.
-        kind: ``TOKENS``, ``SIGNS`` or ``CLIPPING``.
-        label: for people.
+        name: short, as in the summary. label: long. kind: ``TOKENS``, ``SIGNS`` or ``CLIPPING``.
         coefficients: (N, T) factors of grad log pi.
-        members: (N, T) the group's tokens with an advantage, including clipped ones.
-        at_old: whether the gradient is that of the policy that sampled.
+        members: (N, T) mask of the group's tokens with an advantage, including clipped ones.
+        at_old: whether the gradient is taken at the sampling policy.
     """
 
     name: str
@@ -184,10 +185,10 @@ class GradientGroup:
 def token_groups(
     step: MethodStep, scored: ScoredTokens, *, low: float, high: float, entropy: float
 ) -> Iterator[GradientGroup]:
-    """Yield slices of the full update, with its divisor; the two signs add up to it.
+    """Yield parts of the full update, with its normaliser; the two signs add up to it.
 
     Args:
-        low, high: bounds of the old probability. entropy: share of the rollout's tokens, under the policy that sampled.
+        low, high: bounds of the old probability. entropy: share of the rollout's tokens, under the sampling policy.
     """
     coefficients, old_probs, advantages = step.full_coefficients(), step.tokens.old_probs, step.tokens.advantages
     groups = (
@@ -213,8 +214,7 @@ def clipping_variants(
     """Yield the whole batch under other policy losses.
 
     Args:
-        losses: name -> policy loss, in addition to no clipping (F = r), and F = 1 at the current policy and at the old
-            one (the on-policy update).
+        losses: by name, in addition to no clipping (F = r), and F = 1 at the current and at the old policy (on-policy).
     """
 
     def variant(
@@ -232,7 +232,7 @@ def clipping_variants(
 
 
 def mean_angle(angles: Mapping[str, float]) -> float | None:
-    """Return the mean over matrices; None without any."""
+    """Return the mean over matrices; None if empty."""
     return math.fsum(angles.values()) / len(angles) if angles else None
 
 
@@ -249,7 +249,7 @@ class Reference:
     def __init__(self, gradient: Mapping[str, Tensor], names: Sequence[str], k: int | None, side: str) -> None:
         self._side = side
         self._shapes = {name: gradient[name].shape for name in names}
-        self.k = {name: _direction_count(shape, k) for name, shape in self._shapes.items()}
+        self.k = {name: _count_directions(shape, k) for name, shape in self._shapes.items()}
         self.norm = norm(gradient)
         self._bases = {name: top_directions(gradient[name], self.k[name], side) for name in names}
 
@@ -258,9 +258,9 @@ class Reference:
         return self._shapes[name][1 if self._side == "right" else 0]
 
     def compare(self, gradient: Mapping[str, Tensor]) -> tuple[float, dict[str, float]] | None:
-        """Return the norm of ``gradient`` relative to this one's and its mean principal angles to it, degrees.
+        """Return the relative norm of ``gradient`` and its mean principal angles to the reference, degrees.
 
-        Matrices in which one of the two is 0 have no angle; None if either gradient is 0.
+        Matrices with a zero gradient have no angle; None if either gradient is 0.
         """
         size = norm(gradient)
         if not size or not self.norm:
@@ -269,12 +269,12 @@ class Reference:
         return size / self.norm, angles
 
     def random_angle(self, seed: int) -> float | None:
-        """Return the mean angle to random subspaces: the baseline of unrelated updates."""
+        """Return the mean angle to random subspaces, the baseline for unrelated updates."""
         generator = torch.Generator().manual_seed(seed)
 
         def draw_basis(name: str) -> Tensor:
             size = (self.width(name), self.k[name])
-            return _orthonormal(torch.randn(*size, generator=generator, dtype=torch.float64))
+            return _orthonormalize(torch.randn(*size, generator=generator, dtype=torch.float64))
 
         return mean_angle(self._angles(draw_basis))
 
@@ -286,16 +286,16 @@ class Reference:
 def top_directions(matrix: Tensor, k: int, side: str) -> Tensor:
     """Return the (d, k') orthonormal float64 top singular vectors of an (m, n) ``matrix``, d = n (right) or m (left).
 
-    k' < k where the matrix has a lower rank.
+    k' < k for a matrix of lower rank.
     """
     oriented = matrix.detach().double() if side == "right" else matrix.detach().double().T
     is_wide = oriented.shape[1] > oriented.shape[0]
-    # From the smaller Gram matrix: a tenth of the time of an SVD of a large matrix.
+    # The smaller Gram matrix takes a tenth of the time of an SVD.
     values, vectors = torch.linalg.eigh(oriented @ oriented.T if is_wide else oriented.T @ oriented)
     values, vectors = values.flip(0)[:k].clamp(min=0).sqrt(), vectors.flip(1)[:, :k]
     nonzero = (values > _RANK * values[0]) & (values > 0)
     directions: Tensor = vectors[:, nonzero]
-    return _orthonormal(oriented.T @ directions / values[nonzero]) if is_wide else directions
+    return _orthonormalize(oriented.T @ directions / values[nonzero]) if is_wide else directions
 
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ def principal_angles(a: Tensor, b: Tensor) -> Tensor:
 
 
 def layer_matrices(model: Any, most: int | None) -> list[str]:
-    """Return the names of linear layers' weights without the output head; at most ``most``, evenly spaced."""
+    """Return at most ``most`` names of linear layers' weights, evenly spaced, without the output head."""
     head = model.get_output_embeddings()
     named = [
         f"{name}.weight"
@@ -317,12 +317,12 @@ def layer_matrices(model: Any, most: int | None) -> list[str]:
     return [named[(2 * index + 1) * len(named) // (2 * most)] for index in range(most)]
 
 
-def _orthonormal(columns: Tensor) -> Tensor:
+def _orthonormalize(columns: Tensor) -> Tensor:
     basis: Tensor = torch.linalg.qr(columns).Q
     return basis
 
 
-def _direction_count(shape: torch.Size, k: int | None) -> int:
+def _count_directions(shape: torch.Size, k: int | None) -> int:
     shorter = min(shape)
     return min(PAPER_K, max(1, shorter // NARROWEST)) if k is None else min(k, shorter)
 
@@ -331,7 +331,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw norm and mean angle of each group, and the angle matrix by matrix."""
     groups = alt.Chart(frames["groups"]).encode(x=alt.X("group:N", sort=None, title=None), color="kind:N")
     norms = groups.mark_bar().encode(
-        y=alt.Y("norm:Q", title="norm, of the full update's", axis=alt.Axis(format="%"), scale=alt.Scale(type="symlog"))
+        y=alt.Y("norm:Q", title="norm / full update", axis=alt.Axis(format="%"), scale=alt.Scale(type="symlog"))
     )
     angles = groups.mark_point(filled=True, size=60).encode(y=alt.Y("angle:Q", title="mean angle, degrees"))
     matrices = (
@@ -343,9 +343,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color=alt.Color("group:N", sort=None),
         )
     )
-    panels = alt.vconcat(alt.hconcat(norms, angles), matrices)
-    chart: alt.TopLevelMixin = panels.resolve_scale(color="independent")
-    return chart
+    return alt.vconcat(alt.hconcat(norms, angles), matrices).properties(resolve={"scale": {"color": "independent"}})
 
 
 ANALYSIS = Analysis(

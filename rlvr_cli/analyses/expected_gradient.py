@@ -1,4 +1,4 @@
-"""ACPO's expected gradient of a token, and the reversal of low- and high-probability tokens.
+"""ACPO's expected gradient of a token, and the reversal of dominance between low- and high-probability tokens.
 
     G = (1 - pi) rho A 1[not clipped]                                                               equation 3
 
@@ -8,13 +8,13 @@ a = eps_high / sigma, b = eps_low / sigma and C = sigma_A / sqrt(2 pi),
     E[G]   = (1 - pi) C (Phi(a) - Phi(b) - sigma (phi(a) + phi(b)))                    proposition 1, equations 5 and 6
     E[|G|] = (1 - pi) C (Phi(a) + Phi(b) - sigma (phi(a) - phi(b)))                    sum of the same halves
 
-The halves are those of A > 0, whose rho is cut off above 1 + eps_high, and of A < 0, below 1 - eps_low. "What are key
-factors for updates in RL for LLM reasoning?" (ACPO), appendix B.2. A negative rho, which the normal distribution allows
-and no ratio has, counts with its sign.
+The halves are A > 0, with rho clipped above 1 + eps_high, and A < 0, below 1 - eps_low. "What are key factors for
+updates in RL for LLM reasoning?" (ACPO), appendix B.2. Negative rho, possible under the normal distribution, counts
+with its sign.
 
-How we differ from the paper: it calls E[G] a magnitude, yet the halves of its two signs cancel; E[|G|] does not. Its
-appendix B.3 takes Phi(-b) where equation 6 has Phi(b), and claims 1 / kappa for high probabilities where equation 6
-falls exponentially. The reversal is computed here from the formulas themselves.
+Differences from the paper: it calls E[G] a magnitude, yet the halves of both signs cancel, unlike in E[|G|]. Its
+appendix B.3 uses Phi(-b) for equation 6's Phi(b), and claims 1 / kappa for high probabilities, for which equation 6
+decays exponentially. The reversal is computed here from equations 5 and 6.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rlvr_cli.core.lazy import Tensor, torch
 
 POINTS = 400
 SMALLEST_KAPPA, LARGEST_KAPPA = 1e-3, 1e2
-# Smaller spreads of the ratio count as 0: nothing is clipped.
+# Smaller standard deviations of the ratio count as 0: nothing is clipped.
 NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
 class Expected:
-    """E[G] and E[|G|], in the shape of the probabilities."""
+    """E[G] and E[|G|], of the shape of the probabilities."""
 
     signed: Tensor
     magnitude: Tensor
@@ -42,7 +42,7 @@ class Expected:
 def expected_gradient(
     rest: Tensor, spread: Tensor, eps_low: Tensor | float, eps_high: Tensor | float, sigma_advantage: float
 ) -> Expected:
-    """Return E[G] and E[|G|] of tokens with 1 - pi = ``rest``, ratios of standard deviation ``spread``."""
+    """Return E[G] and E[|G|] of tokens with 1 - pi = ``rest`` and ratios of standard deviation ``spread``."""
     sigma = spread.double().clamp(min=NO_SPREAD)
     high, low = eps_high / sigma, eps_low / sigma
     positive = _cumulative(high) - sigma * _density(high)
@@ -59,9 +59,9 @@ def lemma_spread(rest: Tensor, kappa: float) -> Tensor:
 def dominance(
     kappa: float, eps_low: float, eps_high: float, *, p_low: float, p_high: float
 ) -> tuple[float | None, float | None]:
-    """Return log |G_L| / |G_H|, signed and of magnitudes: means over a grid of [0, p_low] and [p_high, 1] (eq. 54, 55).
+    """Return log |G_L| / |G_H|, signed and of magnitudes: means over grids of [0, p_low] and [p_high, 1] (eq. 54, 55).
 
-    None where one underflows to 0: both fall exponentially, the high ones first.
+    None if one of them underflows.
     """
     low, high = (
         expected_gradient(rest, lemma_spread(rest, kappa), eps_low, eps_high, 1.0)
@@ -74,7 +74,7 @@ def dominance(
 
 
 def reversal_kappas(eps_low: float, eps_high: float, *, p_low: float, p_high: float) -> tuple[list[float], list[float]]:
-    """Return the kappas of a grid at which dominance changes sign, for signed expectations and for magnitudes."""
+    """Return the kappas of a grid at which the dominance changes sign, signed and of magnitudes."""
     grid = torch.logspace(math.log10(SMALLEST_KAPPA), math.log10(LARGEST_KAPPA), POINTS).tolist()
     rows = [(kappa, dominance(kappa, eps_low, eps_high, p_low=p_low, p_high=p_high)) for kappa in grid]
 

@@ -1,9 +1,8 @@
-"""Gradients of the log-probs of a saved rollout's tokens, and the policy after a step along one.
+"""Policy gradients of a saved rollout with arbitrary coefficients, and SGD steps along them.
 
     grad J = sum over tokens of  c * grad log pi(token)
 
-with any coefficients c: those of a method on some tokens (``method_step``), or 1 on a single token. The parameters are
-the whole model's, merged if an adapter was trained. Memory: the weights, again for each gradient that is held, again
+Parameters are those of the whole model, with adapters merged. Memory: the weights, once more for each gradient and
 inside :func:`sgd_step`, and the activations of a batch of rows (``LoadedPolicy.batches``).
 """
 
@@ -18,18 +17,18 @@ from rlvr_cli.analyses.scoring import LoadedPolicy, Rows
 from rlvr_cli.core.lazy import Tensor, torch
 
 Gradient = dict[str, Tensor]
-# Most positions whose distributions are in memory in float64.
+# Positions per chunk of float64 distributions.
 POSITIONS = 256
 
 
 @dataclass(frozen=True)
 class LogitGradients:
-    """The gradient of each token's log-prob at the tempered logits, e_k - p; all (N, T) float64, 0 on padding.
+    """Gradients of the tokens' log-probs at the tempered logits, e_k - p; (N, T) float64, 0 on padding.
 
     Attributes:
         norms: ||e_k - p||, Euclidean.
         rest: 1 - p(token), summed over the other tokens for precision near p = 1.
-        vocabulary: N, tokens of the vocabulary.
+        vocabulary: size of the vocabulary.
     """
 
     norms: Tensor
@@ -38,10 +37,7 @@ class LogitGradients:
 
 
 def gradient(policy: LoadedPolicy, rows: Rows, coefficients: Tensor) -> Gradient:
-    """Return sum of ``coefficients`` (N, T) times grad log pi over the rows' tokens, by parameter.
-
-    Rows whose coefficients are all 0 are skipped.
-    """
+    """Return the sum of ``coefficients`` (N, T) times grad log pi by parameter; rows of zeros are skipped."""
     names, parameters = _parameters(policy)
     total = [torch.zeros_like(parameter) for parameter in parameters]
     used = [index for index in range(len(rows)) if bool(coefficients[index].any())]
@@ -58,10 +54,7 @@ def gradient(policy: LoadedPolicy, rows: Rows, coefficients: Tensor) -> Gradient
 
 
 def token_norms(policy: LoadedPolicy, rows: Rows, positions: Sequence[tuple[int, int]]) -> Tensor:
-    """Return the (P,) float64 norms of grad log pi over all parameters at ``positions`` (row, position).
-
-    One backward pass per token; one gradient is in memory at a time.
-    """
+    """Return the (P,) float64 norms of grad log pi at ``positions`` (row, position), one backward pass each."""
     _, parameters = _parameters(policy)
     norms = torch.zeros(len(positions), dtype=torch.float64)
     by_row: dict[int, list[int]] = {}
@@ -91,7 +84,7 @@ def logit_gradients(policy: LoadedPolicy, rows: Rows, width: int) -> LogitGradie
             ids = torch.tensor(row["token_ids"], device=distributions.device).unsqueeze(1)
             for start in range(0, len(ids), POSITIONS):
                 span = slice(start, min(start + POSITIONS, len(ids)))
-                # Normalised again: in float32 the probabilities do not sum to 1 closely enough.
+                # Renormalised in float64: float32 probabilities do not sum to 1 precisely enough.
                 others = distributions[batch_index, span].double().log_softmax(dim=-1).exp().scatter(1, ids[span], 0.0)
                 share = others.sum(dim=1)
                 rest[index, span] = share.cpu()
@@ -125,6 +118,6 @@ def _norm(tensors: Iterable[Tensor]) -> float:
 
 
 def _parameters(policy: LoadedPolicy) -> tuple[list[str], list[Tensor]]:
-    """Return the names and tensors of the trained parameters; tied weights once."""
+    """Return names and tensors of the trainable parameters; tied weights once."""
     named = [(name, parameter) for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
     return [name for name, _ in named], [parameter for _, parameter in named]

@@ -1,6 +1,6 @@
-"""`rlvr analyze landscape`: the course of training of runs and arms, from metrics.jsonl, and where it collapsed.
+"""`rlvr analyze landscape`: training curves of runs and arms, from metrics.jsonl, and collapses.
 
-A run that did not collapse is censored: its collapse, if it has one, comes after its last rollout.
+A run without a collapse is censored at its last rollout.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, frames_of, records, run_labels, subtract
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, make_frames, records, run_labels, subtract
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import finite
@@ -27,9 +27,9 @@ from rlvr_cli.store.training import Points, by_rollout, learning_curves, recorde
 
 # Rollouts averaged at the start and at the end of a run.
 START, END = 3, 5
-# A length has collapsed or exploded when it is beyond this factor of its start for LASTING consecutive rollouts.
+# A length collapses or explodes when it exceeds this factor of its start for LASTING consecutive rollouts.
 SHORT, LONG, LASTING = 0.5, 2.0, 5
-# A warning: WARNING_SPREAD standard deviations from the mean of the first rollouts, WARNING_LASTING in a row.
+# A warning: WARNING_SPREAD standard deviations from the mean of the first rollouts, WARNING_LASTING times in a row.
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
 # Suffixes of the summary keys that may be censored.
 _CENSORED = ("_at", "_lead")
@@ -53,7 +53,7 @@ class LandscapeOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
-    """Compute the courses of the runs, up to ``inputs.rollout`` if set.
+    """Compute the runs' trajectories, up to ``inputs.rollout`` if set.
 
     Raises:
         UserError: a run without an optimizer step or without that rollout; two runs of an arm with the same seed.
@@ -64,57 +64,61 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
     with collect_problems(problems):
         arms = group_arms(runs, alone=True) if runs else ()
     names = dict(zip((run.path for run in runs), run_labels([run.dir for run in runs]), strict=True))
-    courses = {}
+    trajectories = {}
     for run in runs:
         with collect_problems(problems):
-            courses[names[run.path]] = _read_course(run, inputs.rollout)
+            trajectories[names[run.path]] = _read_trajectory(run, inputs.rollout)
     if problems:
         raise UserError(problems)
     members = {arm.name: [names[run.path] for run in arm.runs.values()] for arm in arms}
     arm_of = {run: arm for arm, group in members.items() for run in group}
-    return frames_of(
-        next(iter(courses.values())).summary if len(courses) == 1 else {},
-        _notes(courses),
+    return make_frames(
+        next(iter(trajectories.values())).summary if len(trajectories) == 1 else {},
+        _make_notes(trajectories),
         arms=[
-            {"arm": arm, **mean} for arm, group in members.items() for mean in _means([courses[run] for run in group])
+            {"arm": arm, **mean}
+            for arm, group in members.items()
+            for mean in _average_runs([trajectories[run] for run in group])
         ],
         collapses=[
-            {"arm": arm_of[run], "run": run, **row} for run, course in courses.items() for row in _collapses(course)
+            {"arm": arm_of[run], "run": run, **row}
+            for run, trajectory in trajectories.items()
+            for row in _collapse_rows(trajectory)
         ],
-        runs=[{"arm": arm_of[run], "run": run, **course.summary} for run, course in courses.items()],
+        runs=[{"arm": arm_of[run], "run": run, **trajectory.summary} for run, trajectory in trajectories.items()],
         curves=[
             {"arm": arm_of[run], "run": run, "metric": name, "rollout": at + 1, "value": value}
-            for run, course in courses.items()
-            for name, points in course.curves.items()
+            for run, trajectory in trajectories.items()
+            for name, points in trajectory.curves.items()
             for at, value in points
         ],
     )
 
 
-def _read_course(run: Run, last: int | None) -> Course:
+def _read_trajectory(run: Run, last: int | None) -> Trajectory:
     rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
-        raise UserError(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
+        raise UserError(f"{run.path}: no optimizer step recorded yet.")
     newest = max(row["rollout"] for row in rows)
     if last is not None and last > newest:
-        raise UserError(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
+        raise UserError(f"{run.path}: no rollout {last} yet; the newest is {newest}.")
     rows = [row for row in rows if last is None or row["rollout"] <= last]
-    return make_course(rows, run.config.rollout.prompts)
+    return make_trajectory(rows, run.config.rollout.prompts)
 
 
-def _collapses(course: Course) -> Iterator[dict[str, Any]]:
-    for alert in course.collapses:
+def _collapse_rows(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+    for alert in trajectory.collapses:
         yield {"rollout": alert.first + 1, "censored": False, "pattern": alert.title, "evidence": alert.evidence}
-    if not course.collapses:
-        last = course.summary["rollouts"]
+    if not trajectory.collapses:
+        last = trajectory.summary["rollouts"]
         yield {"rollout": last, "censored": True, "pattern": f"none; censored at rollout {last}", "evidence": None}
 
 
-def _means(courses: Sequence[Course]) -> Iterator[dict[str, Any]]:
-    """Yield the mean and Student's 95% interval of each number over the runs that have it; None if any is censored."""
-    for name in courses[0].summary:
-        values = [float(value) for run in courses if (value := run.summary[name]) is not None]
-        censored = name.endswith(_CENSORED) and len(values) < len(courses)
+def _average_runs(trajectories: Sequence[Trajectory]) -> Iterator[dict[str, Any]]:
+    """Yield mean and Student's 95% interval of each number over the runs with a value; None if any is censored."""
+    for name in trajectories[0].summary:
+        values = [float(value) for run in trajectories if (value := run.summary[name]) is not None]
+        censored = name.endswith(_CENSORED) and len(values) < len(trajectories)
         if values or censored:
             interval = None if censored else mean_interval(values)
             ends = (
@@ -122,21 +126,21 @@ def _means(courses: Sequence[Course]) -> Iterator[dict[str, Any]]:
                 if interval
                 else dict.fromkeys(("mean", "low", "high"))
             )
-            yield {"number": name, **ends, "runs": len(values), "of": len(courses)}
+            yield {"number": name, **ends, "runs": len(values), "of": len(trajectories)}
 
 
-def _notes(courses: Mapping[str, Course]) -> list[str]:
+def _make_notes(trajectories: Mapping[str, Trajectory]) -> list[str]:
     notes = []
-    short = [name for name, course in courses.items() if (course.summary["rollouts"] or 0) < 8]
+    short = [name for name, trajectory in trajectories.items() if (trajectory.summary["rollouts"] or 0) < 8]
     if short:
         notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
-    if all(course.summary["steps_per_rollout"] == 1 for course in courses.values()):
-        notes.append("With one update a rollout the updated policy is the one that sampled: both distances are 0.")
+    if all(trajectory.summary["steps_per_rollout"] == 1 for trajectory in trajectories.values()):
+        notes.append("One update per rollout is on-policy: both distances are 0.")
     return notes
 
 
 def headline(frames: Frames) -> str:
-    """Give the course of a single run, or the number of collapsed runs per arm."""
+    """Report the accuracies of a single run, or the number of collapsed runs per arm."""
     runs = records(frames["runs"])
     if len(runs) > 1:
         arms = frames["runs"].groupby("arm", sort=False)["collapsed"].agg(["sum", "count"])
@@ -150,15 +154,17 @@ def headline(frames: Frames) -> str:
     collapse = f"no collapse (censored at rollout {run['rollouts']})"
     if not first["censored"]:
         collapse = f"{first['pattern']} at rollout {first['rollout']}"
-    return f"Accuracy {start} at the start, {best} at best, {end} at the end of {run['rollouts']} rollouts; {collapse}."
+    return (
+        f"Accuracy over {run['rollouts']} rollouts: {start} at the start, {best} at best, {end} at the end; {collapse}."
+    )
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw a panel for each number that is not 0 throughout."""
+    """Draw a panel per metric that is not constantly 0."""
     curves = frames["curves"]
-    moved = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
-    chart: alt.TopLevelMixin = (
-        alt.Chart(curves[moved])
+    nonzero = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
+    panels: alt.FacetChart = (
+        alt.Chart(curves[nonzero])
         .mark_line()
         .encode(
             x=alt.X("rollout:Q"), y=alt.Y("value:Q", title=None), color=alt.Color("arm:N", sort=None), detail="run:N"
@@ -167,19 +173,19 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .facet(alt.Facet("metric:N", sort=None, title=None), columns=3)
         .resolve_scale(y="independent")
     )
-    return chart
+    return panels
 
 
 @dataclass(frozen=True)
-class Course:
-    """The course of a run.
+class Trajectory:
+    """Training curves of a run.
 
     Attributes:
-        curves: by name; a value is the mean over the rollout's updates. A metric that was not recorded has no points.
+        curves: by metric; a value is the mean over the rollout's updates. Unrecorded metrics have no points.
         summary: scalars, None if undefined; rollouts count from 1.
         collapses: the alerts except that of a missing signal.
-        kl: the curve of the KL divergence: to the reference, else, with several updates per rollout, to the policy that
-            sampled; None without either.
+        kl: name of the KL curve: to the reference, else, with several updates per rollout, to the sampling policy; None
+            without either.
     """
 
     curves: dict[str, Points]
@@ -188,33 +194,33 @@ class Course:
     kl: str | None
 
 
-def make_course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
-    """Compute the curves, the summary and the collapses of a run from the lines of metrics.jsonl.
+def make_trajectory(rows: Sequence[Mapping[str, Any]], problems: int) -> Trajectory:
+    """Compute the trajectory of a run from the lines of metrics.jsonl.
 
     Args:
-        rows: one or more, one per optimizer step in order, each with an integer `rollout`.
+        rows: at least one, in order of optimizer steps, each with an integer `rollout`.
         problems: problems per rollout (`rollout.prompts`).
     """
-    curves = _curves(rows)
+    curves = _read_curves(rows)
     steps_per_rollout = max(Counter(row["rollout"] for row in rows).values())
     collapses = tuple(alert for alert in AlertMonitor(problems, rows=rows).alerts() if alert.name != NO_SIGNAL)
     # With one update the policy is the one that sampled, and the divergence is rounding.
     candidates = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
     kl = next((name for name in candidates if any(value for _, value in curves[name])), None)
     summary = {
-        **_levels(curves),
-        **_event_rollouts(curves, kl),
+        **_summarize_levels(curves),
+        **_find_events(curves, kl),
         "collapsed": int(bool(collapses)),
         "collapse_at": collapses[0].first + 1 if collapses else None,
         "steps_per_rollout": steps_per_rollout,
         "updates": len(rows),
         "rollouts": max(row["rollout"] for row in rows) + 1,
     }
-    return Course(curves, summary, collapses, kl)
+    return Trajectory(curves, summary, collapses, kl)
 
 
-def find_lasting(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
-    """Return the rollout, from 1, of the first of ``lasting`` consecutive values ``beyond``; None without any."""
+def find_sustained(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
+    """Return the rollout, from 1, of the first of ``lasting`` consecutive values ``beyond``; None if never."""
     run = 0
     for index, (_, value) in enumerate(points):
         run = run + 1 if beyond(value) else 0
@@ -224,19 +230,19 @@ def find_lasting(points: Points, beyond: Callable[[float], bool], lasting: int) 
 
 
 def find_warning(points: Points) -> int | None:
-    """Return the rollout, from 1, at which a number leaves mean +- 4 sample deviations of its first 5 rollouts.
+    """Return the rollout, from 1, at which a metric leaves mean +- 4 standard deviations of its first 5 rollouts.
 
-    It must stay outside, on either side, for 3 rollouts in a row. None if it never does or has at most 5 values.
+    It must stay outside, on either side, for 3 rollouts in a row. None if never, or with at most 5 values.
     """
     if len(points) <= WARNING_FIRST:
         return None
     start = [value for _, value in points[:WARNING_FIRST]]
     mean, bound = fmean(start), WARNING_SPREAD * stdev(start)
-    return find_lasting(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
+    return find_sustained(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
 
 
-def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    # The first held-out accuracy: the arms of a landscape are evaluated alike.
+def _read_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    # Of several held-out evaluations, the first.
     held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
     return {
         **{name: by_rollout(recorded_values(rows, name)) for name in CURVES},
@@ -247,19 +253,19 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def _ratio_distance(row: Mapping[str, Any]) -> float | None:
-    """Return sqrt(E (r - 1)^2) over the tokens of an update, from mean and standard deviation of the ratio r."""
+    """Return sqrt(E (r - 1)^2) over an update's tokens, from mean and standard deviation of the ratio r."""
     mean, spread = finite(row.get("ratio_mean")), finite(row.get("ratio_std"))
     return None if mean is None or spread is None else math.hypot(mean - 1, spread)
 
 
 def _clip_share(row: Mapping[str, Any]) -> float | None:
-    """Return the share of tokens outside the trust region in the direction of their advantage (clipped)."""
+    """Return the share of clipped tokens: outside the trust region in the direction of their advantage."""
     low, high = finite(row.get("clip_frac/low")), finite(row.get("clip_frac/high"))
     return None if low is None or high is None else low + high
 
 
-def _levels(curves: Mapping[str, Points]) -> Summary:
-    """Return start, end and extremes of the curves, and their ratios."""
+def _summarize_levels(curves: Mapping[str, Points]) -> Summary:
+    """Return start, end and extremes of the curves, and ratios."""
     values = {name: [value for _, value in points] for name, points in curves.items()}
     start = {name: _mean(series[:START]) for name, series in values.items()}
     mean = {name: _mean(series) for name, series in values.items()}
@@ -279,7 +285,7 @@ def _levels(curves: Mapping[str, Points]) -> Summary:
             f"{name}_start": start[name],
             f"{name}_end": end[name],
             f"{name}_ratio": divide(end[name], start[name]),
-            # Only after the start, whose largest value is always above its mean.
+            # After the start, whose maximum always exceeds its mean.
             f"{name}_largest_ratio": divide(max(later, default=None), start[name]),
             f"{name}_smallest_ratio": divide(min(later, default=None), start[name]),
         }
@@ -302,17 +308,16 @@ def _levels(curves: Mapping[str, Points]) -> Summary:
     }
 
 
-def _event_rollouts(curves: Mapping[str, Points], kl: str | None) -> Summary:
-    """Return the rollouts at which lengths left their bounds, and entropy and KL warned; None if never."""
+def _find_events(curves: Mapping[str, Points], kl: str | None) -> Summary:
+    """Return the rollouts of length collapse, length explosion and of warnings by entropy and KL; None if never."""
     length = curves["length"]
     start = _mean([value for _, value in length[:START]]) or 0.0
     entropy_at = find_warning(curves["entropy"])
     kl_at = None if kl is None else find_warning(curves[kl])
-    # A warning that never came counts as later than any other.
     first, second = entropy_at or math.inf, kl_at or math.inf
     return {
-        "length_collapse_at": find_lasting(length, lambda value: value < SHORT * start, LASTING),
-        "length_explosion_at": find_lasting(length, lambda value: value > LONG * start, LASTING),
+        "length_collapse_at": find_sustained(length, lambda value: value < SHORT * start, LASTING),
+        "length_explosion_at": find_sustained(length, lambda value: value > LONG * start, LASTING),
         "entropy_warning_at": entropy_at,
         "kl_warning_at": kl_at,
         "entropy_warning_lead": subtract(kl_at, entropy_at),
@@ -331,6 +336,6 @@ ANALYSIS = Analysis(
     measure,
     plot,
     headline,
-    runs=None,
-    policy=False,
+    max_runs=None,
+    takes_step=False,
 )

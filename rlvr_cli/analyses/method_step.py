@@ -1,4 +1,4 @@
-"""A saved rollout in the optimizer steps of a method: advantages, and the coefficients of any of its rows."""
+"""A method's optimizer step on a saved rollout: advantages, and coefficients of grad log pi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.methods.method import Method
 
 REGIONS = tuple(field.name for field in dataclasses.fields(Regions))
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Coefficients this close, relative to the larger, are equal: the order of summation may differ.
+# Relative tolerance between coefficients, for another order of summation.
 TOLERANCE = 1e-9
 
 
@@ -23,8 +23,8 @@ class ScoredTokens:
     """A rollout with its tokens' log-probs under the old and the current policy.
 
     Attributes:
-        rollout: with the verifier's rewards and the optional tensors that the methods need.
-        old_log_probs: (N, T) float64, under the policy that sampled.
+        rollout: with the verifier's rewards and the optional tensors that the methods require.
+        old_log_probs: (N, T) float64, under the sampling policy.
         log_probs: (N, T) float64, under the current policy.
         entropies: (N, T) of the current policy, nats.
     """
@@ -36,18 +36,18 @@ class ScoredTokens:
 
     @property
     def largest_drift(self) -> float:
-        """The largest |log ratio| of a token; 0 without any."""
+        """The largest |log ratio| of a token; 0 without tokens."""
         drift = (self.log_probs - self.old_log_probs)[self.rollout.mask.bool()]
         return float(drift.abs().max()) if drift.numel() else 0.0
 
 
 @dataclass(frozen=True)
 class MethodStep:
-    """The rows of one optimizer step of ``method``; at first the whole rollout.
+    """The rows of one optimizer step of ``method``.
 
     Attributes:
         tokens: (n, T) float64, with advantages after the shapings over rows and groups of the whole rollout.
-        estimated: (n, T) advantages before that shaping, from which the aggregation counts.
+        estimated: (n, T) advantages before that shaping, which the aggregation counts.
     """
 
     method: Method
@@ -80,23 +80,22 @@ class MethodStep:
 
     def at(self, log_probs: Tensor, entropies: Tensor | None) -> MethodStep:
         """Return the same rows under another current policy."""
-        return dataclasses.replace(
-            self, tokens=dataclasses.replace(self.tokens, log_probs=log_probs, entropies=entropies)
-        )
+        tokens = dataclasses.replace(self.tokens, log_probs=log_probs, entropies=entropies)
+        return dataclasses.replace(self, tokens=tokens)
 
     def select(self, rows: Tensor) -> MethodStep:
-        """Return the step on ``rows`` (indices) alone, with their counts and statistics."""
+        """Return the step on ``rows`` (indices), with their counts and statistics."""
         fields = {field.name: getattr(self.tokens, field.name) for field in dataclasses.fields(self.tokens)}
         chosen = {name: value[rows] for name, value in fields.items() if value is not None}
         return dataclasses.replace(self, tokens=Tokens(**chosen), estimated=self.estimated[rows])
 
     def coefficients(self, pass_name: str) -> Tensor:
-        """Return the (n, T) factors of grad log pi in the pass; 0 on padding."""
+        """Return the (n, T) coefficients of grad log pi in the pass; 0 on padding."""
         count = self.method.aggregation.count(self.tokens.mask, self.estimated)
         return self.method.coefficients(self.tokens, count, pass_name, self._statistics(pass_name))
 
     def full_coefficients(self) -> Tensor:
-        """Return the (n, T) coefficients summed over passes, without weight updates in between."""
+        """Return the (n, T) coefficients summed over passes, at the same policy."""
         return torch.stack([self.coefficients(pass_name) for pass_name in self.method.passes.names]).sum(dim=0)
 
     def full_values(self) -> Tensor:
@@ -111,11 +110,11 @@ class MethodStep:
         return torch.where(shaped.advantages == 0, 0.0, weight * shaped.advantages)
 
     def regions(self) -> Regions:
-        """Return the regions by the bounds of the method's weight in the first pass."""
+        """Return the regions of the method's weight in the first pass."""
         return self.method.policy_loss.regions(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def bounds(self) -> tuple[float | Tensor, float | Tensor]:
-        """Return eps_low and eps_high of the first pass, as `PolicyLoss.bounds`."""
+        """Return eps_low and eps_high of the first pass."""
         return self.method.policy_loss.bounds(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def _statistics(self, pass_name: str) -> Tensor | None:
@@ -131,7 +130,7 @@ class AppliedMethod:
         advantages: after the shapings of whole rows and groups.
         weights: factors of the advantage: token weight times token shaping, summed over passes.
         coefficients: factors of grad log pi: (weight * advantage + KL term) / normaliser.
-        regions: by the bounds of the method's weight.
+        regions: of the method's weight.
     """
 
     advantages: Tensor
@@ -141,7 +140,7 @@ class AppliedMethod:
 
 
 def apply_method(method: Method, scored: ScoredTokens) -> AppliedMethod:
-    """Apply ``method`` to the whole rollout as one optimizer step; passes add up without weight updates in between."""
+    """Apply ``method`` to the whole rollout as one optimizer step; passes are summed at the same policy."""
     step = MethodStep.of(method, scored)
     tokens, mask = step.tokens, step.tokens.mask
     valid, advantages = mask.bool(), tokens.advantages
@@ -154,16 +153,16 @@ def differ(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).abs() > TOLERANCE * torch.maximum(a.abs(), b.abs())
 
 
-def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield the quarters of probability: name, and the mask of the (N, T) ``old_probs`` inside."""
+def iter_quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield the quarters of [0, 1]: name, and the mask of the (N, T) ``old_probs`` inside."""
     for low, high in itertools.pairwise(QUARTERS):
-        # Rounding may leave a probability just above 1.
+        # By rounding, probabilities may exceed 1.
         below = (old_probs < high) | (high == QUARTERS[-1])
         yield f"p {low:.2f} to {high:.2f}", (old_probs >= low) & below
 
 
 def thin(chosen: Tensor, most: int = 500) -> Tensor:
-    """Return the (N, T) mask of at most ``most`` of the ``chosen`` tokens, evenly spaced, for a chart."""
+    """Subsample the (N, T) mask ``chosen`` to at most ``most`` tokens, evenly spaced."""
     positions = chosen.nonzero()
     sampled = positions[:: max(1, -(-len(positions) // most))]
     mask = torch.zeros_like(chosen)
@@ -171,7 +170,7 @@ def thin(chosen: Tensor, most: int = 500) -> Tensor:
     return mask
 
 
-def rows_of(columns: Mapping[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Any]]:
-    """Yield a row per ``chosen`` (N, T) token, with its value in every (N, T) column."""
+def iter_rows(columns: Mapping[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Any]]:
+    """Yield a row per token of the (N, T) mask ``chosen``, with its value in every (N, T) column."""
     for values in zip(*(column[chosen].tolist() for column in columns.values()), strict=True):
         yield dict(zip(columns, values, strict=True))

@@ -1,7 +1,7 @@
-"""`rlvr analyze probability`: gradients and changes by the tokens' probability (AR-Lopti, figures 1 and 3).
+"""`rlvr analyze probability`: gradients and updates by token probability.
 
-Yang et al., arXiv:2505.12929, figures 1 and 3 and proposition 4.2. All at the policy that sampled the rollout, where
-every ratio is 1; a step is plain SGD: theta + lr * grad J.
+AR-Lopti (Yang et al., arXiv:2505.12929), figures 1 and 3 and proposition 4.2. Everything is measured at the policy that
+sampled the rollout, where every ratio is 1; a step is plain SGD: theta + lr * grad J.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlvr_cli.analyses.base import (
     Frames,
     Methods,
     divide,
-    frames_of,
+    make_frames,
     mean_of,
     records,
     summary_of,
@@ -32,7 +32,7 @@ from rlvr_cli.analyses.base import (
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, sgd_step, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import draw_rows
-from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, precise_dtype, score_rollout
+from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, parse_dtype, score_rollout
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
@@ -52,20 +52,20 @@ class ProbabilityOptions(Section):
 
     methods: Methods = Field(
         ("grpo", "grpo+reweight", "grpo+lopti"),
-        description="Methods whose step to measure, with overrides of their keys if needed, e.g. "
+        description="Methods whose step to measure, with optional overrides of their keys, e.g. "
         "lopti:passes.order=high_first; the gradients of groups are those of the first.",
     )
     bounds: Bounds = Field((0.25, 0.5, 0.75), description="Boundaries between the groups of tokens.")
     groups: Literal["probability", "quantile"] = Field(
-        "probability", description="Quantity that `bounds` divides: the tokens' old probability, or its quantiles."
+        "probability", description="Unit of `bounds`: the tokens' old probability, or its quantiles."
     )
     lr: Annotated[float, Field(gt=0.0, le=1e6)] = Field(
         0.1, description="Learning rate of the plain SGD step; AR-Lopti uses 1e-3 on 7 billion weights."
     )
-    rows: Count = Field(256, description="Most completions to analyze, drawn at random.")
-    tokens: CountOrZero = Field(200, description="Tokens per group whose gradient is measured individually.")
+    rows: Count = Field(256, description="Maximum number of completions, sampled at random.")
+    tokens: CountOrZero = Field(200, description="Tokens per group whose gradients are measured individually.")
     dtype: Dtype = None
-    seed: CountOrZero = Field(0, description="Seed of the draw of those tokens.")
+    seed: CountOrZero = Field(0, description="Seed for sampling those tokens.")
 
 
 def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
@@ -75,16 +75,16 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
         UserError: an unknown method, no rollout or policy, or no token with an advantage.
     """
     configs = replayed_configs(options.methods)
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     methods = [config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs]
-    policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
+    policy = load_policy(saved, saved.old, dtype=parse_dtype(options.dtype))
     run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
     indices = draw_rows(saved, options.rows)
     steps = [MethodStep.of(method, run.scored).select(torch.tensor(indices)) for method in methods]
     if not bool(steps[0].full_coefficients().any()):
         raise UserError(
-            f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
-            "problem have the same reward. Choose another --rollout."
+            f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all rewards within each "
+            "group are equal. Use another --rollout."
         )
     summary, tables = measure_by_probability(policy, [saved.rows[index] for index in indices], steps, options)
     context = {
@@ -94,54 +94,54 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
         "rows": len(indices),
         "tokens": sum(group["tokens"] for group in tables["groups"]),
     }
-    return frames_of({**summary, **context}, run.notes, **tables)
+    return make_frames({**summary, **context}, run.notes, **tables)
 
 
 def headline(frames: Frames) -> str:
-    """Compare the lowest group of tokens with the highest."""
+    """Compare the lowest with the highest group of tokens."""
     numbers, groups = summary_of(frames), records(frames["groups"])
     low, high = groups[0], groups[-1]
     return (
-        f"Tokens {low['group']} are {low['share']:.1%} of all and have {_format_times(numbers['norm_low_over_high'])} "
-        f"the gradient of those {high['group']}, per token; a step on them alone moves the latter "
-        f"{_format_times(numbers['change_high_by_low_over_by_high'])} as far as a step on the latter does."
+        f"Tokens of {low['group']} ({low['share']:.1%} of all) have {_format_ratio(numbers['norm_low_over_high'])} the "
+        f"gradient norm of tokens of {high['group']}. A step on them alone changes the probabilities of the latter "
+        f"{_format_ratio(numbers['change_high_by_low_over_by_high'])} as much as a step on the latter."
     )
 
 
-def _format_times(value: float | None) -> str:
-    return "an unknown number of times" if value is None else f"{value:.3g} times"
+def _format_ratio(value: float | None) -> str:
+    return "(unknown) times" if value is None else f"{value:.3g} times"
 
 
 def measure_by_probability(
     policy: LoadedPolicy, rows: Rows, steps: Sequence[MethodStep], options: ProbabilityOptions
 ) -> tuple[Row, dict[str, list[Row]]]:
-    """Measure the gradient of the first of ``steps`` by groups of tokens, and the changes that each group causes.
+    """Measure the gradient of the first of ``steps`` by group of tokens, and the changes caused by each group.
 
     Args:
         policy: the policy that sampled.
         steps: ``rows`` in the steps of several methods, at that policy.
 
     Returns:
-        summary: scalars by which runs are compared.
-        tables: `groups`: tokens of each, shares with a positive and a negative advantage and its mean there, norm of
-            the group's share of grad J, mean norm of grad log pi of the individually measured tokens (None without
-            any) and of e_k - p at the logits. `changes`: mean change of each group's probabilities, mean |change| and
-            quantiles in a step by all tokens, the low and the high group; `match`: correlation over all tokens with
-            the step by all. `directions`: shares of the moved tokens that move in the direction of their advantage, by
-            its sign; None if none moves. `tokens`: the individually measured ones.
+        summary: scalars to compare runs by.
+        tables: `groups`: number of tokens, shares with a positive and a negative advantage and their means, norm of the
+            group's term of grad J, mean norm of grad log pi of the individually measured tokens (None without any) and
+            of e_k - p at the logits. `changes`: mean change of each group's probabilities, mean |change| and quantiles
+            in a step by all tokens, the low and the high group; `match`: correlation over all tokens with the step by
+            all. `directions`: shares of the changed tokens that follow the sign of their advantage, by that sign; None
+            without any. `tokens`: those measured individually.
     """
     first = steps[0]
     old, valid, advantages = first.tokens.old_log_probs, first.tokens.mask.bool(), first.tokens.advantages
     edges = list(itertools.pairwise(_group_edges(old.exp()[valid], options)))
     names = [f"p {low:.2g} to {min(high, 1.0):.2g}" for low, high in edges]
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in edges]
-    part_norms, moved = _step_by_groups(policy, rows, first.full_coefficients(), masks, old, options.lr)
+    group_norms, changes = _apply_group_steps(policy, rows, first.full_coefficients(), masks, old, options.lr)
     logits = logit_gradients(policy, rows, old.shape[1])
     positions = _draw_tokens(masks, options)
     norms = token_norms(policy, rows, list(itertools.chain(*positions)))
     groups = []
-    for name, mask, (low, high), part_norm, token_norm in zip(
-        names, masks, edges, part_norms, norms.split(list(map(len, positions))), strict=True
+    for name, mask, (low, high), group_norm, token_norm in zip(
+        names, masks, edges, group_norms, norms.split(list(map(len, positions))), strict=True
     ):
         count, positive, negative = int(mask.sum()), mask & (advantages > 0), mask & (advantages < 0)
         groups.append(
@@ -155,7 +155,7 @@ def measure_by_probability(
                 "negative": int(negative.sum()) / max(count, 1),
                 "positive_advantage": mean_of(advantages[positive]),
                 "negative_advantage": mean_of(advantages[negative]),
-                "norm": part_norm,
+                "norm": group_norm,
                 "norm_per_token": mean_of(token_norm),
                 "norm_at_logits": mean_of(logits.norms[mask]),
             }
@@ -165,7 +165,7 @@ def measure_by_probability(
     rest, sizes, at_logits = (column.tolist() for column in columns)
     tables = {
         "groups": groups,
-        "changes": list(_change_rows(names, moved, masks, valid)),
+        "changes": list(_change_rows(names, changes, masks, valid)),
         "directions": [row for step in steps for row in _direction_rows(policy, rows, step, names, masks, options.lr)],
         "tokens": [
             dict(zip(("rest", "norm", "norm_at_logits"), row, strict=True))
@@ -180,10 +180,10 @@ def measure_by_probability(
         "logit_norm_correlation_spearman": spearman(*all_tokens),
         "bounds_violated": _violation_share(logits.rest[valid], logits.norms[valid], logits.vocabulary),
     }
-    return _summary(tables, correlations), tables
+    return _summarize(tables, correlations), tables
 
 
-def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
+def _summarize(tables: dict[str, list[Row]], correlations: Row) -> Row:
     groups, directions = tables["groups"], tables["directions"]
     low, high = groups[0], groups[-1]
     changes = {(row["by"], row["group"]): row for row in tables["changes"]}
@@ -203,7 +203,6 @@ def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
         "match_high": by_high["match"],
     }
     for row in directions:
-        # `grpo+lopti` is labelled by its modifier.
         name = re.sub(r"[^a-z0-9]+", "_", row["method"].removeprefix(f"{directions[0]['method']}+").lower())
         for end, group in (("low", low["group"]), ("high", high["group"]), ("all", "all")):
             if row["group"] == group:
@@ -212,16 +211,16 @@ def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
 
 
 def score_after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -> Tensor:
-    """Return the (N, T) log-probs after an SGD step per pass of the method, each at the ratios of those before it."""
+    """Return the (N, T) log-probs after one SGD step per pass of the method, each from the policy after the last."""
 
-    def following(passes: Sequence[str], now: MethodStep) -> Tensor:
+    def score_after(passes: Sequence[str], current: MethodStep) -> Tensor:
         if not passes:
-            return now.tokens.log_probs
-        direction = gradient(policy, rows, now.coefficients(passes[0]))
+            return current.tokens.log_probs
+        direction = gradient(policy, rows, current.coefficients(passes[0]))
         with sgd_step(policy, direction, lr):
-            return following(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
+            return score_after(passes[1:], current.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
-    return following(step.method.passes.names, step)
+    return score_after(step.method.passes.names, step)
 
 
 def _group_edges(probabilities: Tensor, options: ProbabilityOptions) -> list[float]:
@@ -232,7 +231,7 @@ def _group_edges(probabilities: Tensor, options: ProbabilityOptions) -> list[flo
 
 
 def _draw_tokens(masks: Sequence[Tensor], options: ProbabilityOptions) -> list[list[tuple[int, int]]]:
-    """Draw ``options.tokens`` (row, position) of each group, in the order of rows, so that rare groups are covered."""
+    """Sample ``options.tokens`` (row, position) per group, in the order of rows."""
     drawn = []
     for index, mask in enumerate(masks):
         positions = [(int(row), int(position)) for row, position in mask.nonzero().tolist()]
@@ -242,42 +241,42 @@ def _draw_tokens(masks: Sequence[Tensor], options: ProbabilityOptions) -> list[l
 
 
 def _violation_share(rest: Tensor, norms: Tensor, vocabulary: int) -> float:
-    """Return the share outside sqrt(N / (N - 1)) (1 - p) <= ||e_k - p|| <= sqrt(2) (1 - p): eq. 16 and 18, w = 1."""
+    """Return the share of tokens outside sqrt(N / (N - 1)) (1 - p) <= ||e_k - p|| <= sqrt(2) (1 - p), eq. 16 and 18."""
     below = norms < math.sqrt(vocabulary / (vocabulary - 1)) * rest * (1 - ROUNDING)
     above = norms > math.sqrt(2) * rest * (1 + ROUNDING)
     return float((below | above).double().mean())
 
 
-def _step_by_groups(
+def _apply_group_steps(
     policy: LoadedPolicy, rows: Rows, coefficients: Tensor, masks: Sequence[Tensor], old: Tensor, lr: float
 ) -> tuple[list[float], dict[str, Tensor]]:
     """Return each group's gradient norm, and (N, T) changes of probability in a step by all, low and high tokens.
 
-    Two gradients are in memory: the sum so far, and that of a group.
+    Two gradients are in memory: a group's and the running sum.
     """
 
-    def moved_by(direction: Gradient) -> Tensor:
+    def measure_changes(direction: Gradient) -> Tensor:
         with sgd_step(policy, direction, lr):
-            # From log-probs, which are more precise near probability 1.
+            # expm1 of log-probs is precise near probability 1.
             return old.exp() * torch.expm1(policy.score(rows, old.shape[1])[0] - old)
 
-    norms, moved, total = list[float](), dict[str, Tensor](), Gradient()
+    norms, changes, total = list[float](), dict[str, Tensor](), Gradient()
     for index, mask in enumerate(masks):
         group_gradient = gradient(policy, rows, torch.where(mask, coefficients, 0.0))
         norms.append(norm(group_gradient))
         for by, group in (("low", 0), ("high", len(masks) - 1)):
             if index == group:
-                moved[by] = moved_by(group_gradient)
+                changes[by] = measure_changes(group_gradient)
         for name, value in group_gradient.items():
             total[name] = total[name].add_(value) if name in total else value.clone()
-    return norms, {"all": moved_by(total), **moved}
+    return norms, {"all": measure_changes(total), **changes}
 
 
 def _change_rows(
-    names: Sequence[str], moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor
+    names: Sequence[str], changes: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor
 ) -> Iterator[Row]:
-    by_all = moved["all"][valid].tolist()
-    for by, change in moved.items():
+    by_all = changes["all"][valid].tolist()
+    for by, change in changes.items():
         match = pearson(change[valid].tolist(), by_all)
         for name, mask in zip(names, masks, strict=True):
             values = change[mask]
@@ -289,19 +288,19 @@ def _change_rows(
 def _direction_rows(
     policy: LoadedPolicy, rows: Rows, step: MethodStep, names: Sequence[str], masks: Sequence[Tensor], lr: float
 ) -> Iterator[Row]:
-    moved = score_after_steps(policy, rows, step, lr) - step.tokens.old_log_probs
+    changes = score_after_steps(policy, rows, step, lr) - step.tokens.old_log_probs
     advantages = step.tokens.advantages
-    learned = step.tokens.mask.bool() & (moved != 0)
+    learned = step.tokens.mask.bool() & (changes != 0)
 
     def share(chosen: Tensor, sign: int) -> float | None:
-        return mean_of((moved[chosen & learned & (advantages * sign > 0)] * sign > 0).double())
+        return mean_of((changes[chosen & learned & (advantages * sign > 0)] * sign > 0).double())
 
     for name, mask in zip((*names, "all"), (*masks, torch.ones_like(learned)), strict=True):
         yield {"method": step.method.name, "group": name, "positive": share(mask, 1), "negative": share(mask, -1)}
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw individual tokens, the groups' gradients, the changes by a step, and the tokens that rise."""
+    """Draw individual tokens, the groups' gradients, the changes by a step, and the rising tokens."""
     group = alt.X("group:N", sort=None, title="old probability")
     tokens = (
         alt.Chart(frames["tokens"])
@@ -315,7 +314,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .mark_point(filled=True)
         .encode(
             x=group,
-            y=alt.Y("size:Q", title="mean |change of p|", scale=alt.Scale(type="log")),
+            y=alt.Y("size:Q", title="mean |Δp|", scale=alt.Scale(type="log")),
             color=alt.Color("by:N", title="step by", sort=None),
         )
     )
@@ -324,7 +323,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .mark_line(point=True)
         .encode(
             x=group,
-            y=alt.Y("positive:Q", title="tokens with A > 0 that rise", axis=alt.Axis(format="%")),
+            y=alt.Y("positive:Q", title="A > 0 with rising p", axis=alt.Axis(format="%")),
             color=alt.Color("method:N", sort=None),
         )
     )
@@ -332,7 +331,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 
 ANALYSIS = Analysis(
-    "gradient norms, and what an update moves, by the tokens' probability",
+    "gradient norms and updates by token probability",
     "AR-Lopti",
     ProbabilityOptions,
     measure,

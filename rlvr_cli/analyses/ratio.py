@@ -1,8 +1,7 @@
 """`rlvr analyze ratio`: spread of the importance ratio, clipped tokens, and gradients by probability (ACPO).
 
 "What are key factors for updates in RL for LLM reasoning?" (ACPO), figure 2, lemma 1, proposition 1, remark 1 and
-appendix C. Probabilities and entropies are those of the policy that sampled, except the factor 1 - pi of a gradient,
-which is the current policy's.
+appendix C. Probabilities and entropies are under the sampling policy, except the factor 1 - pi of a gradient.
 """
 
 from __future__ import annotations
@@ -22,17 +21,16 @@ from rlvr_cli.analyses.base import (
     Frames,
     check_increasing,
     divide,
-    frames_of,
+    make_frames,
     mean_of,
     records,
     subtract,
     summary_of,
 )
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
-from rlvr_cli.analyses.method_step import MethodStep, rows_of, thin
+from rlvr_cli.analyses.method_step import MethodStep, iter_rows, thin
 from rlvr_cli.analyses.replay import ReplayedUpdates
-from rlvr_cli.analyses.scoring import load_policy, precise_dtype, score_rollout
-from rlvr_cli.config.load import load_config
+from rlvr_cli.analyses.scoring import load_policy, parse_dtype, score_rollout
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, FromList, Section
@@ -40,10 +38,8 @@ from rlvr_cli.methods.base import quantile
 
 Row = dict[str, Any]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-# Unclipped tokens on either side in probability with which a clipped token's entropy is compared.
+# Unclipped tokens on either side in probability to compare a clipped token's entropy with.
 NEIGHBOURS = 5
-
-
 Updates = Annotated[tuple[Count, ...], FromList, Field(min_length=1, max_length=16), AfterValidator(check_increasing)]
 
 
@@ -52,43 +48,43 @@ class RatioOptions(Section):
 
     updates: Updates = Field((1, 2, 4, 8, 16), description="Numbers of updates on the rollout after which to measure.")
     split: Count | None = Field(
-        None, description="Mini-batches per rollout, one per update; null = those of the run (update.mini_batches)."
+        None, description="Mini-batches per rollout, one per update; null = the run's update.mini_batches."
     )
     optimizer: Literal["adamw", "sgd"] = Field(
-        "adamw", description="adamw: as in the run, with its saved state if the checkpoint has it; or plain sgd."
+        "adamw", description="adamw: as in the run, with the checkpoint's optimizer state if saved; or plain sgd."
     )
     lr: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
-        None, description="Learning rate; null = the run's at that point. Required with sgd."
+        None, description="Learning rate; null = the run's schedule. Required with sgd."
     )
     bins: Annotated[int, Field(ge=2, le=100)] = Field(
-        5, description="Bins of old probability of equal width; the first are the low tokens, the last the high ones."
+        5, description="Bins of old probability, of equal width; the first and the last are compared."
     )
     groups: Annotated[int, Field(ge=3, le=200)] = Field(
-        20, description="Groups of equal size, by 1 - p, to which the exponent of the spread is fitted."
+        20, description="Groups of equal size by 1 - p, for the fit of the spread's exponent."
     )
     dtype: Dtype = None
 
 
 def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
-    """Replay the run's updates on a saved rollout, and measure the ratios after some of them.
+    """Replay the run's updates on a saved rollout, and measure the ratios after ``options.updates``.
 
     Raises:
         UserError: no rollout or policy, a method whose updates cannot be replayed, or no token with an advantage.
     """
-    saved = inputs.saved()
-    config = load_config([saved.run.config_path]).method.policy
+    saved = inputs.find_rollout()
+    config = saved.config.method.policy
     if config is None:
         raise UserError(f"{saved.run.path}: {saved.config.method.name} has no importance ratio.")
     split = options.split or saved.config.update.mini_batches
     problems = []
     if options.optimizer == "sgd" and options.lr is None:
-        problems.append("optimizer=sgd: needs lr; the run's rate is AdamW's, whose steps have another scale.")
+        problems.append("optimizer=sgd: requires lr; the run's is scaled for AdamW. Set lr=RATE.")
     if split > len(saved.rows):
-        problems.append(f"split={split}: rollout {saved.number} has {len(saved.rows)} completions.")
+        problems.append(f"split: must be at most the rollout's {len(saved.rows)} completions; got {split}.")
     if problems:
         raise UserError(problems)
     method = config.with_max_length(saved.config.rollout.max_new_tokens)
-    policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
+    policy = load_policy(saved, saved.old, dtype=parse_dtype(options.dtype))
     run = score_rollout(saved, [method], policy)
     at_current = MethodStep.of(method, run.scored)
     entropies = run.scored.rollout.entropies
@@ -96,12 +92,12 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     start = at_current.at(run.scored.old_log_probs, entropies)
     if not bool(start.learned.any()):
         raise UserError(
-            f"{saved.run.path}: no token of rollout {saved.number} has an advantage: all completions of each problem "
-            "have the same reward. Choose another --rollout."
+            f"{saved.run.path}: no token of rollout {saved.number} has an advantage: all rewards within each group are "
+            "equal. Use another --rollout."
         )
 
-    def measure_at(updates: int, now: MethodStep) -> Ratios:
-        return measure_updates(updates, now, entropies, bins=options.bins, groups=options.groups)
+    def measure_at(updates: int, step: MethodStep) -> Ratios:
+        return measure_updates(updates, step, entropies, bins=options.bins, groups=options.groups)
 
     replay = ReplayedUpdates(policy, saved, start, options.optimizer, options.lr, split)
     replayed, last = [measure_at(0, start)], start
@@ -113,17 +109,17 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     notes = list(run.notes)
     if options.optimizer == "adamw" and saved.old.step and not replay.has_state:
         notes.append(
-            f"There is no matching AdamW state at step {saved.old.step}: it starts from zero, so its first steps are "
-            "larger than the run's."
+            f"No matching AdamW state at step {saved.old.step}: it starts at zero, so the first steps are larger than "
+            "the run's."
         )
     if saved.config.rollout.largest_weight is not None:
-        notes.append("The run's weights for another sampler (rollout.tis_cap) are left out.")
+        notes.append("The run's truncated importance sampling (rollout.tis_cap) is not applied.")
     policies = [*(("replayed", ratios) for ratios in replayed), ("checkpoint", at_checkpoint)]
     line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
     bounds = torch.stack([line, *entropy_bounds(line, policy.model.config.vocab_size)])
-    return frames_of(
+    return make_frames(
         {
-            **_summary(replayed, _reversals(start, options.bins)),
+            **_summarize(replayed, _reversals(start, options.bins)),
             "rollout": saved.number,
             "policy": saved.old.step,
             "method": method.name,
@@ -140,13 +136,13 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
             for policy, ratios in policies
             for rest, spread in ratios.spreads
         ],
-        tokens=plane_rows(last, entropies),
+        tokens=entropy_rows(last, entropies),
         bounds=[dict(zip(("old_prob", "least", "most"), row, strict=True)) for row in bounds.T.tolist()],
     )
 
 
 def _reversals(start: MethodStep, bins: int) -> dict[str, float | None]:
-    """Return the first kappa at which proposition 1 reverses, signed and of magnitudes; None if it never does."""
+    """Return the first kappa at which proposition 1 reverses, signed and of magnitudes; None if never."""
     low, high = (float(torch.as_tensor(bound, dtype=torch.float64).mean()) for bound in start.bounds())
     kappas: tuple[list[float], list[float]] = ([], [])
     if math.isfinite(low) and math.isfinite(high):
@@ -157,8 +153,8 @@ def _reversals(start: MethodStep, bins: int) -> dict[str, float | None]:
     }
 
 
-def _summary(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> Row:
-    """Return the numbers by which runs are compared; ``replayed`` begins with the policy that sampled."""
+def _summarize(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> Row:
+    """Return the scalars to compare runs by; ``replayed`` starts with the sampling policy."""
     before, first, last = replayed[0].row, replayed[1].row, replayed[-1].row
     (low_first, *_, high_first), (low, *_, high) = replayed[1].bins, replayed[-1].bins
     reversed_at = (ratios.row["updates"] for ratios in replayed[1:] if (ratios.row["dominance_magnitude"] or 0) < 0)
@@ -190,23 +186,23 @@ def _summary(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> 
 
 
 def headline(frames: Frames) -> str:
-    """Give the spread of low tokens relative to high ones, and the update at which the dominance reverses."""
+    """Report the spread of low- over high-probability tokens, and the update at which the dominance reverses."""
     numbers = summary_of(frames)
     updates = [row for row in records(frames["updates"]) if row["policy"] == "replayed" and row["updates"]]
     bins = records(frames["bins"])
     first, last = updates[0]["updates"], updates[-1]["updates"]
-    low, high = f"tokens below p {bins[0]['high']:.2g}", f"tokens above {bins[-1]['low']:.2g}"
+    low, high = f"p < {bins[0]['high']:.2g}", f"p > {bins[-1]['low']:.2g}"
     times, reversal = numbers["spread_low_over_high"], numbers["reversal_at"]
     if times is None or all(row["dominance_magnitude"] is None for row in updates):
-        return f"After {last} updates on the rollout, {low} and {high} cannot be compared."
+        return f"After {last} updates on the rollout, tokens with {low} and {high} cannot be compared."
     dominance = (
         "low-probability tokens have the larger gradients throughout"
         if reversal is None
         else f"high-probability tokens have the larger gradients from {int(reversal)} on"
     )
     return (
-        f"After {last} updates on the rollout the ratio of {low} spreads {times:.3g} times as far as that of {high}; "
-        f"over {first} to {last} updates, {dominance}."
+        f"After {last} updates on the rollout, the standard deviation of the ratio of tokens with {low} is {times:.3g} "
+        f"times that of tokens with {high}; over {first} to {last} updates, {dominance}."
     )
 
 
@@ -227,13 +223,13 @@ class Ratios:
     Attributes:
         row: over all tokens. `kappa` fits lemma 1: kappa^2 = mean (r - 1)^2 / mean (1 - pi)^4. `exponent`, `fit`: slope
             and R^2 of log spread over log(1 - pi). `clipped_*`: clipped tokens (regions LN and HP) among those with an
-            advantage: count and share; `low_share`, `low_share_of_all`: share of the clipped, and of all, in the first
-            bin; mean entropies, nats; `entropy_difference`: mean over the clipped tokens of their entropy minus that of
-            the ``NEIGHBOURS`` others nearest in probability on either side. `dominance_*`: log ratio of the means of
+            advantage: count and share; `low_share`, `low_share_of_all`: share in the first bin, of clipped and of all
+            tokens; mean entropies, nats; `entropy_difference`: mean over the clipped tokens of their entropy minus that
+            of the ``NEIGHBOURS`` others nearest in probability on either side. `dominance_*`: log ratio of the means of
             the lowest and the highest bin.
-        bins: tokens whose old probability is in [low, high). `spread`, `mean`, quantiles: of the ratio. `clipped`:
-            share of the tokens with an advantage. `magnitude`, `signed`: mean |G| and |mean G|, G = (1 - pi) F A;
-            `expected_*`: the same by proposition 1, with the kappa of the whole rollout.
+        bins: by old probability, [low, high). `spread`, `mean`, quantiles: of the ratio. `clipped`: share of the tokens
+            with an advantage. `magnitude`, `signed`: mean |G| and |mean G|, G = (1 - pi) F A; `expected_*`: the same by
+            proposition 1, with the rollout's kappa.
         spreads: mean of 1 - pi and standard deviation of the ratio in groups of equal size.
     """
 
@@ -242,24 +238,24 @@ class Ratios:
     spreads: list[tuple[float, float]]
 
 
-def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
+def measure_updates(updates: int, step: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
     """Measure the ratios of a rollout's tokens after ``updates``.
 
     Args:
-        now: the rollout at the current policy. old_entropies: (N, T) of the policy that sampled, nats.
+        step: the rollout at the current policy. old_entropies: (N, T) of the sampling policy, nats.
         bins: of equal width. groups: of equal size, for the exponent.
     """
-    tokens, valid = now.tokens, now.tokens.mask.bool()
+    tokens, valid = step.tokens, step.tokens.mask.bool()
     distance = torch.expm1(tokens.log_probs - tokens.old_log_probs)
-    # Rounding may leave a probability just above 1.
+    # By rounding, probabilities may exceed 1.
     rest = -torch.expm1(tokens.old_log_probs).clamp(max=0)
-    learned, cut = now.learned, clipped_tokens(now)
+    learned, cut = step.learned, clipped_tokens(step)
     bin_index = (tokens.old_probs * bins).long().clamp(max=bins - 1)
     fourth = float(rest[valid].pow(4).mean())
     kappa = math.sqrt(float(distance[valid].square().mean()) / fourth) if fourth else 0.0
-    gradients = -torch.expm1(tokens.log_probs) * now.full_values()
+    gradients = -torch.expm1(tokens.log_probs) * step.full_values()
     sigma = float(tokens.advantages[learned].square().mean().sqrt()) if bool(learned.any()) else 0.0
-    expected = expected_gradient(rest, lemma_spread(rest, kappa), *now.bounds(), sigma)
+    expected = expected_gradient(rest, lemma_spread(rest, kappa), *step.bounds(), sigma)
     rows: list[Row] = []
     for index in range(bins):
         low, high, mask = index / bins, (index + 1) / bins, valid & (bin_index == index)
@@ -304,38 +300,38 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
     return Ratios(row, rows, spreads)
 
 
-def plane_rows(now: MethodStep, old_entropies: Tensor) -> list[Row]:
-    """Return probability, entropy (nats) and clipping of the tokens to draw (figure 2c)."""
-    learned, cut = now.learned, clipped_tokens(now)
-    columns = {"old_prob": now.tokens.old_probs, "entropy": old_entropies, "clipped": cut}
-    return list(rows_of(columns, thin(learned & cut) | thin(learned & ~cut)))
+def entropy_rows(step: MethodStep, old_entropies: Tensor) -> list[Row]:
+    """Return probability, entropy (nats) and clipping of sampled tokens (figure 2c)."""
+    learned, cut = step.learned, clipped_tokens(step)
+    columns = {"old_prob": step.tokens.old_probs, "entropy": old_entropies, "clipped": cut}
+    return list(iter_rows(columns, thin(learned & cut) | thin(learned & ~cut)))
 
 
 def entropy_bounds(probabilities: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return least and largest entropy (nats) of a distribution over ``vocabulary`` tokens with pi on one of them.
+    """Return the bounds of the entropy (nats) of distributions over ``vocabulary`` tokens with pi in (0, 1) on one.
 
-    H_min: the rest on a single token; H_max: uniform over the others. ACPO, appendix C. Probabilities in (0, 1).
+    H_min: the remaining mass on a single token; H_max: uniform over the others. ACPO, appendix C.
     """
     p, q = probabilities.double(), 1 - probabilities.double()
     least = -p * p.log() - q * q.log()
     return least, least + q * math.log(vocabulary - 1)
 
 
-def clipped_tokens(now: MethodStep) -> Tensor:
-    """Return the (N, T) mask of tokens whose gradient a hard clip at the method's bounds removes: regions LN and HP."""
-    regions = now.regions()
+def clipped_tokens(step: MethodStep) -> Tensor:
+    """Return the (N, T) mask of tokens clipped by a hard clip at the method's bounds: regions LN and HP."""
+    regions = step.regions()
     return regions.LN | regions.HP
 
 
 def _spread_points(distance: Tensor, rest: Tensor, count: int) -> list[tuple[float, float]]:
     groups = torch.sort(rest, stable=True).indices.tensor_split(count)
     points = ((float(rest[rows].mean()), float(distance[rows].std(correction=0))) for rows in groups if len(rows) > 1)
-    # Both are 0 in a group whose probabilities all round to 1.
+    # Both are 0 in a group of probability 1.
     return [(x, y) for x, y in points if x > 0 and y > 0]
 
 
 def _fit_exponent(points: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
-    """Return slope and R^2 of log y over log x by least squares; None below three points."""
+    """Return slope and R^2 of log y over log x by least squares; None for fewer than three points."""
     if len(points) < 3:
         return None, None
     logs = torch.tensor(points, dtype=torch.float64).log().T
@@ -346,9 +342,9 @@ def _fit_exponent(points: Sequence[tuple[float, float]]) -> tuple[float | None, 
 
 
 def _neighbour_difference(clipped: Tensor, others: Tensor, old_probs: Tensor, values: Tensor) -> float | None:
-    """Return the mean over the clipped tokens of their value minus that of their neighbours; None if either is empty.
+    """Return the mean difference between clipped tokens and their neighbours; None if either is empty.
 
-    Neighbours instead of bins: even in a narrow bin near 1 most others are far more certain than the clipped tokens.
+    Neighbours, not bins: even in a narrow bin near 1 most others have a far lower entropy than the clipped tokens.
     """
     if not bool(clipped.any()) or not bool(others.any()):
         return None
@@ -361,7 +357,7 @@ def _neighbour_difference(clipped: Tensor, others: Tensor, old_probs: Tensor, va
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the ratio's spread, the clipped tokens, the gradients by probability, and the dominance."""
+    """Draw spread, clipped tokens, gradients by probability, and dominance."""
 
     def replayed(name: str) -> alt.Chart:
         rows = frames[name]

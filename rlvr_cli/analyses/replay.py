@@ -18,13 +18,13 @@ from rlvr_cli.models.architecture import count_parameters
 class ReplayedUpdates:
     """Iterator over replayed updates; changes the weights of ``policy``.
 
-    Rows are assigned to updates as in the run. A method of several passes (Lopti) makes each over all mini-batches
-    before the next; after the last pass the first starts again.
+    Rows are assigned to updates as in the run. With several passes (Lopti), each runs over all mini-batches before the
+    next; after the last pass the first starts again.
 
     Args:
         policy: ``saved.old``. step: the whole rollout at that policy.
-        optimizer: ``adamw`` as in training, with its gradient clipping, or plain ``sgd``: theta + lr * grad J.
-        lr: of every update; None for the run's schedule.
+        optimizer: ``adamw`` as in training, with gradient clipping, or plain ``sgd``: theta + lr * grad J.
+        lr: constant learning rate; None for the run's schedule.
         split: mini-batches of the rollout, one per update, used cyclically.
     """
 
@@ -40,7 +40,7 @@ class ReplayedUpdates:
         self._adamw = self._make_adamw() if optimizer == "adamw" else None
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the number of updates so far after each of them, without end."""
+        """Yield the number of updates after each of them, endlessly."""
         for update in itertools.count():
             self._update(update)
             yield update + 1
@@ -48,12 +48,12 @@ class ReplayedUpdates:
     def _update(self, update: int) -> None:
         rounds, index = divmod(update, len(self._slices))
         passes = self.step.method.passes.names
-        chosen = self._slices[index]
-        rows = [self.saved.rows[int(index)] for index in chosen]
-        now = self.step.select(chosen)
-        now = now.at(*self.policy.score(rows, now.tokens.mask.shape[1]))
-        direction = gradient(self.policy, rows, now.coefficients(passes[rounds % len(passes)]))
-        rate = self._rate(update)
+        indices = self._slices[index]
+        rows = [self.saved.rows[int(index)] for index in indices]
+        step = self.step.select(indices)
+        step = step.at(*self.policy.score(rows, step.tokens.mask.shape[1]))
+        direction = gradient(self.policy, rows, step.coefficients(passes[rounds % len(passes)]))
+        rate = self._learning_rate(update)
         if self._adamw is None:
             with torch.no_grad():
                 for name, parameter in self.policy.model.named_parameters():
@@ -67,7 +67,7 @@ class ReplayedUpdates:
         self._adamw.step()
         self._adamw.zero_grad()
 
-    def _rate(self, update: int) -> float:
+    def _learning_rate(self, update: int) -> float:
         if self.lr is not None:
             return self._peak
         return self._peak * self.saved.config.learning_rate.factor(self.saved.sampled_after + update)
@@ -75,7 +75,7 @@ class ReplayedUpdates:
     def _make_adamw(self) -> torch.optim.AdamW:
         settings = self.saved.config.optimizer
         parameters = list(self.policy.model.parameters())
-        # As in transformers' trainer: no decay on norms and biases, and their state after that of the matrices.
+        # As in transformers' Trainer: no decay on norms and biases, whose state follows that of the matrices.
         decayed = [parameter for parameter in parameters if parameter.dim() > 1]
         others = [parameter for parameter in parameters if parameter.dim() < 2]
         adamw = torch.optim.AdamW(
@@ -91,7 +91,7 @@ class ReplayedUpdates:
         return adamw
 
     def _load_adamw_state(self, parameters: list[Tensor]) -> dict[int, Any] | None:
-        """Return AdamW's state in the policy's checkpoint; None if missing or of other shapes."""
+        """Return AdamW's state of the policy's checkpoint; None if missing or of other shapes."""
         from rlvr_cli.training.checkpoint_state import FOLDER, OPTIMIZER, load_optimizer
 
         if self.saved.old.step == 0:

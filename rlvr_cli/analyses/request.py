@@ -1,4 +1,4 @@
-"""`rlvr analyze`: the request, checked before torch is loaded; the analysis; its figure and numbers as files."""
+"""`rlvr analyze`: validate the request without torch, run the analysis, and write its figure and numbers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.runs.folder import RunDir, find_run
 
 FOLDER = "analysis"
-# Most rows of a table and characters of a cell in the terminal; the files hold everything.
+# Limits of a table in the terminal: rows, and characters of a cell. The files are complete.
 MAX_ROWS = 40
 MOST_TEXT = 60
 
 
 @dataclass(frozen=True)
 class AnalyzeRequest:
-    """An analysis, its keys, its input, and the path of the figure (the numbers go to ``.json`` next to it)."""
+    """A validated request; ``figure``: output path, the numbers go to the same path with suffix ``.json``."""
 
     name: str
     options: Section
-    subject: AnalysisInput
+    inputs: AnalysisInput
     figure: Path
 
     @property
@@ -41,7 +41,7 @@ class AnalyzeRequest:
         return self.figure.with_suffix(".json")
 
 
-def analyze_request(
+def make_request(
     name: str,
     runs: Sequence[str],
     root: Path,
@@ -51,7 +51,7 @@ def analyze_request(
     overrides: Sequence[str] = (),
     figure: Path | None = None,
 ) -> AnalyzeRequest:
-    """Return the checked request of a command line.
+    """Validate the arguments of a command line.
 
     Raises:
         UserError: an unknown analysis or key, a value out of range, too many runs, a missing run, an invalid path.
@@ -60,48 +60,47 @@ def analyze_request(
     problems: list[str] = []
     options = _read_options(name, analysis, overrides, problems)
     if not runs:
-        problems.append(f"{name}: needs a run, as --run RUN.")
-    if analysis.runs is not None and len(runs) > analysis.runs:
-        problems.append(f"{name}: analyzes one run; {len(runs)} were given.")
+        problems.append(f"{name}: requires a run. Use --run RUN.")
+    if analysis.max_runs is not None and len(runs) > analysis.max_runs:
+        problems.append(f"{name}: analyzes one run; got {len(runs)}.")
     folders: list[RunDir] = []
     for run in dict.fromkeys(runs):
         with collect_problems(problems):
             folders.append(find_run(run, root))
     for value, option in ((rollout, "--rollout"), (step, "--step")):
         if value is not None and value < 0:
-            problems.append(f"{option} {value}: must be 0 or more.")
-    if step is not None and not analysis.policy:
-        problems.append(f"{name}: analyzes rollouts only; --step does not apply.")
+            problems.append(f"{option}: must be 0 or more; got {value}.")
+    if step is not None and not analysis.takes_step:
+        problems.append(f"{name}: uses no checkpoint. Remove --step.")
     if figure is not None:
         with collect_problems(problems):
             check_path(figure)
     if problems or options is None:
         raise UserError(problems)
-    subject = AnalysisInput(tuple(folders), root, rollout, step)
+    inputs = AnalysisInput(tuple(folders), root, rollout, step)
     if figure is None:
         suffixes = [f"-{key}-{value}" for key, value in (("rollout", rollout), ("step", step)) if value is not None]
-        # In the run's folder; with several runs, in the folder that holds them.
-        folder = subject.run.path if len(folders) == 1 else root
+        folder = inputs.run.path if len(folders) == 1 else root
         figure = folder / FOLDER / f"{name}{''.join(suffixes)}.svg"
-    return AnalyzeRequest(name, options, subject, figure)
+    return AnalyzeRequest(name, options, inputs, figure)
 
 
 def find_analysis(name: str) -> Analysis:
     """Return the analysis. Raises UserError for an unknown name."""
     available = analyses()
     if name not in available:
-        raise UserError(f"{name}: no such analysis.{did_you_mean(name, available)} There are: {', '.join(available)}.")
+        raise UserError(f"unknown analysis '{name}'.{did_you_mean(name, available)} Analyses: {', '.join(available)}.")
     return available[name]
 
 
-def _read_options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
+def _read_options(name: str, analysis: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
     values: dict[str, Any] = {}
     labels: dict[str, str] = {}
     for text in overrides:
         key, equals, written = text.partition("=")
         key = key.strip()
         if not equals or not key:
-            fields = kind.options.model_fields.items()
+            fields = analysis.options.model_fields.items()
             example = next((f"{name}={yaml_text(field.default)}" for name, field in fields), "key=value")
             problems.append(f"{override_label(text)}: expected `key=value`, as in {example}")
             continue
@@ -110,33 +109,29 @@ def _read_options(name: str, kind: Analysis, overrides: Sequence[str], problems:
             labels[key] = override_label(text)
         except YamlProblem as problem:
             problems.append(f"{override_label(text)}: {problem.message}")
-    if values and not kind.options.model_fields:
+    if values and not analysis.options.model_fields:
         problems.append(f"{', '.join(labels.values())}: {name} has no keys.")
         return None
-    options, faults = read_section(kind.options, values, name)
-    for fault in faults:
-        key = str(fault.path[0])
-        problems.append(f"{labels.get(key, f'{name}.{key}')}: {fault.message}")
+    options, errors = read_section(analysis.options, values, name)
+    for error in errors:
+        key = str(error.path[0])
+        problems.append(f"{labels.get(key, f'{name}.{key}')}: {error.message}")
     return options
 
 
 def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
-    """Run the analysis, write its chart and numbers, and return the result.
-
-    Raises:
-        UserError: the runs do not hold what the analysis needs.
-    """
-    set_threads(load_config([request.subject.run.config_path]).run.threads)
+    """Run the analysis, write its figure and numbers, and return the tables. Raises UserError for missing data."""
+    set_threads(load_config([request.inputs.run.config_path]).run.threads)
     analysis = find_analysis(request.name)
-    frames = analysis.measure(request.subject, request.options)
+    frames = analysis.measure(request.inputs, request.options)
     headline, rows = analysis.headline(frames), {name: records(frame) for name, frame in frames.items()}
     notes = [row["note"] for row in rows.pop("notes")]
     data = {
         "analysis": request.name,
         "options": request.options.model_dump(mode="json"),
-        "runs": [str(run.path) for run in request.subject.runs],
-        "rollout": request.subject.rollout,
-        "step": request.subject.step,
+        "runs": [str(run.path) for run in request.inputs.runs],
+        "rollout": request.inputs.rollout,
+        "step": request.inputs.step,
         "headline": headline,
         "frames": rows,
         "notes": notes,
@@ -149,7 +144,7 @@ def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
     tables = {**{name: frame for name, frame in rows.items() if name != "summary"}, "summary": single}
     tables = {name: frame for name, frame in tables.items() if 0 < len(frame) <= MAX_ROWS or name == "summary"}
     return ResultDocument(
-        tables=[_table(name, frame) for name, frame in tables.items()],
+        tables=[_make_table(name, frame) for name, frame in tables.items()],
         data=data,
         rows=[{"frame": name, **row} for name, frame in rows.items() for row in frame],
         before=[headline, *(f"Note: {line}" for line in notes)],
@@ -157,12 +152,12 @@ def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
     )
 
 
-def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _make_table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     header = list(dict.fromkeys(key for row in rows for key in row))
-    return Table(name.replace("_", " "), header, [[_cell(row.get(key)) for key in header] for row in rows])
+    return Table(name.replace("_", " "), header, [[_format_cell(row.get(key)) for key in header] for row in rows])
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return " ".join(map(_cell, value))
+        return " ".join(map(_format_cell, value))
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shorten(str(value), MOST_TEXT)

@@ -15,12 +15,12 @@ from rlvr_cli.runs.checkpoints import Checkpoint, check_whole, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, find_run
 from rlvr_cli.runs.records import read_record
 
-NONE_SAVED = "no rollout was saved, so there is nothing to analyze (a run of sft samples none)."
+NONE_SAVED = "no rollout was saved (sft samples none)."
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Weights of a run: after optimizer step ``step``, loaded from ``model`` (a checkpoint's folder, or the base)."""
+    """Weights after optimizer step ``step``, loaded from ``model``: a checkpoint's folder, or the base model."""
 
     step: int
     model: str
@@ -37,8 +37,8 @@ class SavedRollout:
     Attributes:
         number: of the rollout, from 0.
         rows: its records, in the order of sampling.
-        old: the newest kept policy from before the first update on this rollout.
-        current: the policy to compare at.
+        old: the newest saved policy before the first update on this rollout.
+        current: the policy to compare with.
         sampled_after: optimizer steps before this rollout was sampled.
     """
 
@@ -64,10 +64,9 @@ class SavedRollout:
 def find_saved_rollout(
     name: str, runs_root: Path, *, rollout: int | None = None, step: int | None = None
 ) -> SavedRollout:
-    """Find the rollout ``rollout`` of the run ``name``, to be scored before its updates and after step ``step``.
+    """Find a rollout of the run ``name``, the policy before its updates, and that of ``step``.
 
-    Defaults: the newest checkpoint, and the newest rollout sampled by a checkpoint before it (or by the model before
-    training).
+    Defaults: the newest checkpoint, and the newest rollout sampled by an earlier checkpoint or the base model.
 
     Raises:
         UserError: no such run, rollout or checkpoint, a file without token ids, a step before the rollout's updates,
@@ -78,19 +77,19 @@ def find_saved_rollout(
     steps = config.batch.steps_per_rollout
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:
-        raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to analyze.")
+        raise UserError(f"{run.path}: no checkpoint, so there is no policy to analyze.")
     current = next((checkpoint for checkpoint in checkpoints if step in (None, checkpoint.step)), None)
     if current is None:
         available = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
-        raise UserError(f"{run.path}: there is no checkpoint of step {step} that can be used. There are: {available}.")
+        raise UserError(f"{run.path}: no checkpoint of step {step}. Valid checkpoints: {available}.")
     number = _newest_rollout(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps
     before = [checkpoint for checkpoint in checkpoints if checkpoint.step <= sampled_after]
     old = Policy(before[0].step, str(before[0].path)) if before else Policy(0, config.model.name)
     if current.step < sampled_after or (current.step == sampled_after and current.step != old.step):
         raise UserError(
-            f"{run.path}: step {current.step} is from before the updates on rollout {number} (steps "
-            f"{sampled_after + 1} to {sampled_after + steps}). Choose a later --step or an earlier --rollout."
+            f"{run.path}: step {current.step} precedes the updates on rollout {number} (steps {sampled_after + 1} to "
+            f"{sampled_after + steps}). Use a later --step or an earlier --rollout."
         )
     for checkpoint in {current, *before[:1]}:
         check_whole(checkpoint.path)
@@ -103,14 +102,13 @@ def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
     """Return the records of a rollout. Raises UserError for a missing file or one without token ids."""
     file = _rollout_path(run, number)
     if not file.exists():
-        numbers = saved_rollouts(run)
+        numbers = list_rollouts(run)
         available = f"Saved: {numbers[0]} to {numbers[-1]}." if numbers else "None was saved."
-        raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {available}")
+        raise UserError(f"{run.path}: no rollout {number} ({file.name}). {available}")
     rows = read_record(run, file)
     if not rows or any("token_ids" not in row for row in rows):
         raise UserError(
-            f"{file}: holds no token ids (`token_ids`); it was written by a version that did not save them, and the "
-            "sampled tokens cannot be recovered from text. Train again to analyze its rollouts."
+            f"{file}: no `token_ids`, which cannot be recovered from text. Train again to analyze its rollouts."
         )
     return rows
 
@@ -126,35 +124,31 @@ def read_groups(run: RunDir, number: int, group_size: int) -> list[dict[str, Any
     return rows
 
 
-def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
-    """Return the numbers of the ``most`` newest saved rollouts up to ``last`` (None: up to the newest).
-
-    Raises:
-        UserError: none was saved, or ``last`` was not.
-    """
-    saved = saved_rollouts(run)
+def newest_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
+    """Return the ``most`` newest saved rollouts up to ``last`` (None: the newest). Raises UserError without any."""
+    saved = list_rollouts(run)
     if not saved:
         raise UserError(f"{run.path}: {NONE_SAVED}")
     if last is not None and last not in saved:
-        raise UserError(f"{run.path}: there is no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
+        raise UserError(f"{run.path}: no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
     return [number for number in saved if last is None or number <= last][-most:]
 
 
 def _newest_rollout(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
-    """Return the newest saved rollout that was sampled by a kept policy before ``current``."""
-    sampled_by = {0, *(checkpoint.step for checkpoint in checkpoints)}
-    if not saved_rollouts(run):
+    """Return the newest saved rollout that was sampled by a saved policy before ``current``."""
+    policies = {0, *(checkpoint.step for checkpoint in checkpoints)}
+    if not list_rollouts(run):
         raise UserError(f"{run.path}: {NONE_SAVED}")
-    saved = [number for number in saved_rollouts(run) if number * steps in sampled_by and number * steps < current.step]
-    if not saved:
+    usable = [number for number in list_rollouts(run) if number * steps in policies and number * steps < current.step]
+    if not usable:
         raise UserError(
-            f"{run.path}: no saved rollout was sampled by a kept checkpoint before step {current.step}. Name one with "
-            "--rollout; checkpoint.keep is the number of checkpoints that a run keeps."
+            f"{run.path}: no saved rollout was sampled by a checkpoint kept from before step {current.step}. Use "
+            "--rollout, or train with a larger checkpoint.keep."
         )
-    return saved[-1]
+    return usable[-1]
 
 
-def saved_rollouts(run: RunDir) -> list[int]:
+def list_rollouts(run: RunDir) -> list[int]:
     """Return the numbers of the saved rollouts, ascending."""
     numbers = (file.stem.removeprefix("rollout-") for file in run.rollouts_dir.glob("rollout-*.jsonl"))
     return sorted(int(number) for number in numbers if number.isdigit())
@@ -165,7 +159,7 @@ def _rollout_path(run: RunDir, number: int) -> Path:
 
 
 def draw_rows(saved: SavedRollout, most: int) -> list[int]:
-    """Draw the indices of at most ``most`` rows, ascending; deterministic per rollout."""
+    """Sample at most ``most`` row indices, ascending; deterministic per rollout."""
     count = len(saved.rows)
     if count <= most:
         return list(range(count))

@@ -1,4 +1,4 @@
-"""Score a saved rollout: load a policy of its run, and compute log-probs and entropies of its tokens."""
+"""Load a policy of a run, and score a saved rollout: log-probs and entropies of its tokens."""
 
 from __future__ import annotations
 
@@ -18,27 +18,19 @@ from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.models.load import load_model
 
 Rows = Sequence[dict[str, Any]]
-# Agreement of log-probs of the same weights in sampling and scoring code, float32.
+# Tolerance between log-probs of the sampling and the scoring code for the same weights, float32.
 SAME_POLICY = 1e-3
 
 
 class LoadedPolicy:
-    """A model in eval mode; rows are records of a rollout file, distributions are at the sampling temperature.
-
-    Args:
-        model: a causal language model, with its tokenizer.
-        temperature: of the sampling (``rollout.temperature``).
-    """
+    """A causal language model in eval mode, at the sampling ``temperature``; rows are records of a rollout file."""
 
     def __init__(self, model: Any, tokenizer: Any, temperature: float) -> None:
         self.model, self.tokenizer, self.temperature = model, tokenizer, temperature
         self.device: torch.device = next(model.parameters()).device
 
     def batches(self, rows: Rows) -> Iterator[list[int]]:
-        """Yield indices of rows of a prompt, batched by the size of their logits; rows without tokens are skipped.
-
-        Completions of a batch start in the same column.
-        """
+        """Yield batches of row indices, each of one prompt, limited by the size of their logits, without empty rows."""
         from rlvr_cli.training.log_probs import MAX_LOGITS
 
         vocabulary = self.model.config.vocab_size
@@ -52,7 +44,7 @@ class LoadedPolicy:
             yield from (indices[start : start + size] for start in range(0, len(indices), size))
 
     def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return (n, T) log-probs, with gradient, and entropies (nats) of the tokens of rows of one prompt."""
+        """Return (n, T) log-probs, differentiable, and entropies (nats) of the tokens of rows of one prompt."""
         distributions = self.distributions(rows)
         tokens, _ = pad([row["token_ids"] for row in rows])
         log_probs = distributions.gather(-1, tokens.to(self.device).unsqueeze(-1)).squeeze(-1)
@@ -61,7 +53,7 @@ class LoadedPolicy:
         return log_probs, entropies
 
     def distributions(self, rows: Rows) -> Tensor:
-        """Return (n, T, V) log-probs of the whole vocabulary at the tokens of rows of one prompt."""
+        """Return (n, T, V) log-probs over the vocabulary at the tokens of rows of one prompt."""
         prompt = list(self.tokenizer(rows[0]["prompt"], add_special_tokens=False)["input_ids"])
         ids, mask = (tensor.to(self.device) for tensor in pad([[*prompt, *row["token_ids"]] for row in rows]))
         length = ids.shape[1] - len(prompt)
@@ -91,13 +83,10 @@ class LoadedPolicy:
 
 
 def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | None = None) -> LoadedPolicy:
-    """Load ``policy``, on a GPU if available.
+    """Load ``policy``, on a GPU if available. Raises UserError if it cannot be loaded.
 
     Args:
         dtype: of the weights; None for the run's (``model.dtype``; auto: float32, as in training).
-
-    Raises:
-        UserError: it cannot be loaded.
     """
     quiet_hub()
     settings = saved.config.model
@@ -108,19 +97,19 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
     model, tokenizer = load_model(policy.model, revision=revision, dtype=run_dtype, device=device)
     if dtype is not None:
         model = model.to(dtype)
-    # Gradients are of the whole model, including weights that were frozen under an adapter.
+    # Gradients cover the whole model, including weights frozen under an adapter.
     model.requires_grad_(True)
     return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
 
 
-def precise_dtype(name: str | None) -> torch.dtype:
+def parse_dtype(name: str | None) -> torch.dtype:
     """Return the dtype ``name``; None for float64 on a CPU, float32 on a GPU."""
     dtype: torch.dtype = getattr(torch, name or ("float32" if torch.cuda.is_available() else "float64"))
     return dtype
 
 
 def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return the (N, T) rows, right-padded with 0, and their (N, T) mask, 0 on padding."""
+    """Return the (N, T) rows, right-padded with 0, and their (N, T) mask."""
     width = max(map(len, rows), default=0)
     filled = [(*row, *[0] * (width - len(row))) for row in rows]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
@@ -135,9 +124,7 @@ class ScoredRun:
     Attributes:
         saved: its records and policies.
         scored: the rollout under the old and the current policy.
-        tokenizer: of the model.
-        sampling_gap: mean over tokens of |log-prob under ``old`` - log-prob at sampling|, from the rows' sums: the
-            distance of the old policy from the one that sampled.
+        sampling_gap: mean over tokens of |log-prob under ``old`` - log-prob at sampling|, from the rows' sums.
     """
 
     saved: SavedRollout
@@ -158,33 +145,33 @@ class ScoredRun:
 
     @property
     def notes(self) -> list[str]:
-        """A caveat if the old policy is not the one that sampled, or no longer has the same log-probs."""
+        """A caveat if the old policy is not the one that sampled, or has different log-probs."""
         saved, gap = self.saved, self.sampling_gap
         if not saved.old_is_exact:
             return [
                 f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept. Ratios are relative "
-                f"to {saved.old.label}, which is {gap:.2g} nats per token away from it."
+                f"to {saved.old.label}, {gap:.2g} nats per token away."
             ]
         if gap > SAME_POLICY:
             return [
-                f"The old policy's log-probs are {gap:.2g} nats per token away from those at sampling, though it is "
-                "the same checkpoint: sampled on another device or in another number format."
+                f"The old policy's log-probs differ from those at sampling by {gap:.2g} nats per token: another device "
+                "or dtype."
             ]
         return []
 
 
 def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
-    """Score the rollout with the policies that ``methods`` need.
+    """Score the rollout with the policies that ``methods`` require.
 
     Args:
-        old: ``saved.old``, if it is in memory already.
+        old: ``saved.old``, if already loaded.
 
     Raises:
-        UserError: a method needs data that no saved rollout holds, or a policy cannot be loaded.
+        UserError: a method requires data that rollouts do not save, or a policy cannot be loaded.
     """
     problems = [
-        f"{method.name}: its advantages come from a value head, whose predictions are not in rollout files; compare "
-        "its weight with `rlvr methods plot`."
+        f"{method.name}: its advantages require a value head, whose predictions are not saved. Use `rlvr methods plot` "
+        "to compare its weights."
         for method in methods
         if method.advantage.needs_values
     ]
@@ -203,7 +190,6 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
     ids, mask = pad([row["token_ids"] for row in rows])
     rewards = [row["clean_reward"] for row in rows]
     rollout = Rollout(
-        # NaN for a row without a reward.
         rewards=torch.tensor([math.nan if reward is None else reward for reward in rewards], dtype=torch.float64),
         group_size=saved.config.rollout.group_size,
         token_ids=ids,
@@ -220,13 +206,13 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
 
 
 def learned_mask(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
-    """Return (N, 1), 0 on the rows that ``rollout.drop_truncated`` excludes from the update."""
+    """Return the (N, 1) mask of rows, 0 where ``rollout.drop_truncated`` excludes them."""
     dropped = [bool(row["truncated"]) and config.rollout.drop_truncated for row in rows]
     return 1 - torch.tensor(dropped, dtype=torch.int64).unsqueeze(1)
 
 
 def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor | None, float | None]:
-    """Return reference log-probs and initial entropy, each None unless a method needs it."""
+    """Return reference log-probs and initial entropy, each None unless a method requires it."""
     reference = any(method.needs_reference for method in methods)
     initial = any(method.needs_initial_entropy for method in methods)
     if not reference and not initial:
@@ -236,17 +222,18 @@ def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor 
 
 
 def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:
-    """Return the mean token entropy of the model before training: as the run measured it, or on its first rollout.
+    """Return the base model's mean token entropy: as measured by the run, or on its first rollout.
 
-    Raises UserError if a method measures it on problems and the run did not.
+    Raises UserError if a method requires a measurement that the run does not have.
     """
     measuring = [method for method in methods if method.initial_entropy_samples is not None]
     if measuring:
         measured = saved.run.read_manifest().get("initial_entropy")
         if measured is None:
             raise UserError(
-                f"{measuring[0].name}: measures the entropy before training on {measuring[0].initial_entropy_samples} "
-                "problems, and this run did not. Set method.shaping.entropy_filter.samples=null for its first rollout."
+                f"{measuring[0].name}: requires the entropy before training on {measuring[0].initial_entropy_samples} "
+                "problems, not measured by this run. Set method.shaping.entropy_filter.samples=null to use its first "
+                "rollout."
             )
         return float(measured)
     rows = read_rollout(saved.run, 0)

@@ -1,8 +1,8 @@
-"""`rlvr analyze weights`: weights of real tokens on grad log pi and grad pi, and their bias, by region and method.
+"""`rlvr analyze weights`: token weights on grad log pi and grad pi, and their bias, by region and method.
 
-With advantage A, a token's term of a method's gradient is F A grad log pi = W A grad pi, W = F / pi. The true policy
-gradient has F = r. DGPO paper, arXiv:2603.14389: table 1 (regions), section 4.2 (W), appendix A.3 (bias); figure 4
-shows W relative to 1 / pi_old, which is F / r.
+A token's term of a method's gradient is F A grad log pi = W A grad pi, W = F / pi; the true policy gradient has F = r.
+DGPO, arXiv:2603.14389: table 1 (regions), section 4.2 (W), appendix A.3 (bias); figure 4 shows W relative to 1 /
+pi_old, which is F / r.
 
 The bias in a region X is ||grad J_method^X - grad J_PG^X|| (appendix A.3.2), here relative to ||grad J_PG^X||.
 """
@@ -23,13 +23,13 @@ from rlvr_cli.analyses.base import (
     Methods,
     Share,
     divide,
-    frames_of,
+    make_frames,
     mean_of,
     records,
     summary_of,
 )
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, quarters, rows_of, thin
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, iter_quarters, iter_rows, thin
 from rlvr_cli.analyses.saved_rollout import draw_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
@@ -49,56 +49,58 @@ class WeightsOptions(Section):
     """Keys of `rlvr analyze weights`."""
 
     methods: Methods = Field(("grpo", "cispo", "gppo", "ce-gppo", "aspo", "dgpo"), description="Methods to compare.")
-    eps_low: Share = Field(0.2, description="Regions: ratios below 1 - eps_low are low.")
-    eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: ratios above 1 + eps_high are high.")
+    eps_low: Share = Field(0.2, description="Regions: low ratios are below 1 - eps_low.")
+    eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: high ratios are above 1 + eps_high.")
     gradients: bool = Field(True, description="Measure the bias on gradients in addition to coefficients.")
-    rows: Count = Field(256, description="Most completions in those gradients, drawn at random.")
+    rows: Count = Field(256, description="Maximum number of completions in those gradients, sampled at random.")
 
 
 def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
-    """Measure the weights of ``options.methods`` on the rollout of ``inputs`` at its policy.
+    """Measure the weights of ``options.methods`` on a rollout at a policy.
 
     Raises:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     configs = {config.name: config for config in replayed_configs(options.methods)}
-    saved = inputs.saved()
+    saved = inputs.find_rollout()
     methods = [config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs.values()]
-    # Weights exclude the KL term; without it the model before training is not needed.
+    # Weights exclude the KL term, so no reference policy is loaded.
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score_rollout(saved, plain)
     weights = [
-        method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
+        compute_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
     ]
     lowest = 1 - options.eps_low
     gamma = fit_ratio_decay(weights[0].ratio[weights[0].region("LN")], lowest)
     limits = []
-    for method, of in zip(methods, weights, strict=True):
+    for method, entry in zip(methods, weights, strict=True):
         slopes = {f"slope_{name}": far_slope(method, name) for name in ("LN", "HP")}
-        old = median_old_prob(of, ["LN"])
+        old = median_old_prob(entry, ["LN"])
         bias = None if gamma is None or old is None else left_bias(method, gamma, lowest, old)
-        limits.append({"method": of.method, **slopes, "bias_LN": bias})
+        limits.append({"method": entry.method, **slopes, "bias_LN": bias})
     biases: list[dict[str, float | None]] = [{} for _ in methods]
     if options.gradients:
         policy, drawn = load_policy(saved, saved.current), torch.zeros(len(saved.rows), 1, dtype=torch.bool)
         drawn[draw_rows(saved, options.rows)] = True
-        norms = Norms(lambda of: norm(gradient(policy, saved.rows, torch.where(drawn, of, 0.0))))
+        norms = NormCache(
+            lambda coefficients: norm(gradient(policy, saved.rows, torch.where(drawn, coefficients, 0.0)))
+        )
         biases = [gradient_bias(entry, norms) for entry in weights]
     groups = [
-        {"method": of.method, **row, "gradient_bias": bias.get(row["name"]) if row["by"] == "region" else None}
-        for of, bias in zip(weights, biases, strict=True)
-        for row in group_rows(of)
+        {"method": entry.method, **row, "gradient_bias": bias.get(row["name"]) if row["by"] == "region" else None}
+        for entry, bias in zip(weights, biases, strict=True)
+        for row in iter_group_rows(entry)
     ]
-    return frames_of(
-        dict(_summary(run, weights[0], groups, limits, gamma, measured=options.gradients)),
-        _notes(run, methods, weights[0], options),
+    return make_frames(
+        dict(_summarize(run, weights[0], groups, limits, gamma, measured=options.gradients)),
+        _make_notes(run, methods, weights[0], options),
         weights=groups,
         limits=limits,
-        tokens=_tokens(weights),
+        tokens=_sample_tokens(weights),
     )
 
 
-def _summary(
+def _summarize(
     run: ScoredRun,
     first: MethodWeights,
     groups: Sequence[Mapping[str, Any]],
@@ -124,62 +126,64 @@ def _summary(
     for group in groups:
         if group["by"] != "region":
             continue
-        name, of = group["name"], slopes[group["method"]]
+        name, limit = group["name"], slopes[group["method"]]
         key = group["method"].replace("-", "_").replace("+", "_")
         suffix = key if name == ALL else f"{key}_{name}"
         if name == ALL:
-            yield f"analytic_bias_{key}_LN", of["bias_LN"]
+            yield f"analytic_bias_{key}_LN", limit["bias_LN"]
         if measured:
             yield f"bias_{suffix}", group["gradient_bias"]
         yield f"decoupled_bias_{suffix}", group["bias"]
         if name in ("LN", "HP"):
-            yield f"slope_{suffix}", of[f"slope_{name}"]
+            yield f"slope_{suffix}", limit[f"slope_{name}"]
             yield f"token_slope_{suffix}", group["slope"]
             yield f"largest_{suffix}", group["largest"]
 
 
-def _tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
-    """Yield the tokens to draw, at most 500 inside the bounds and 500 outside."""
+def _sample_tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
+    """Yield sampled tokens, at most 500 inside the bounds and 500 outside."""
     inside = weights[0].region("M")
     drawn = thin(inside) | thin(weights[0].learned & ~inside)
     for entry in weights:
         columns = {"up": entry.true > 0, "old_prob": entry.old_probs, "ratio": entry.ratio, "relative": entry.relative}
-        for token in rows_of(columns, drawn & entry.learned):
+        for token in iter_rows(columns, drawn & entry.learned):
             yield {"method": entry.method, "advantage": "A > 0" if token.pop("up") else "A < 0", **token}
 
 
-def _notes(run: ScoredRun, methods: Sequence[Method], first: MethodWeights, options: WeightsOptions) -> Iterator[str]:
+def _make_notes(
+    run: ScoredRun, methods: Sequence[Method], first: MethodWeights, options: WeightsOptions
+) -> Iterator[str]:
     yield from run.notes
     saved = run.saved
     empty = [name for name in CORNERS if not bool(first.region(name).any())]
     drift = (run.scored.log_probs - run.scored.old_log_probs)[first.learned]
     if drift.numel() and len(empty) == len(CORNERS):
         yield (
-            f"No token left the bounds {1 - options.eps_low:g} to {1 + options.eps_high:g}: the ratio farthest from 1 "
-            f"is {math.exp(float(drift[drift.abs().argmax()])):.3g}, {saved.current.step - saved.sampled_after} "
-            "updates after sampling. Choose a later --step, an earlier --rollout, or a run with more updates per "
-            "rollout (update.mini_batches)."
+            f"No token is outside {1 - options.eps_low:g} to {1 + options.eps_high:g}: the ratio farthest from 1 is "
+            f"{math.exp(float(drift[drift.abs().argmax()])):.3g}, {saved.current.step - saved.sampled_after} updates "
+            "after sampling. Use a later --step, an earlier --rollout, or a run with more updates per rollout "
+            "(update.mini_batches)."
         )
     elif empty and len(empty) < len(CORNERS):
         yield f"No token in {', '.join(empty)}, so no bias is measured there."
     if options.gradients and len(saved.rows) > options.rows:
-        yield f"Bias of gradients: on {options.rows} of {len(saved.rows)} completions, drawn at random."
+        yield f"Gradient bias: on {options.rows} of {len(saved.rows)} completions, sampled at random."
     several = [method.name for method in methods if len(method.passes.names) > 1]
     if several:
-        yield f"{' and '.join(several)}: the passes are added up at the current policy."
+        yield f"{' and '.join(several)}: passes are summed at the current policy."
     penalised = [method.name for method in methods if method.kl.beta > 0]
     if penalised:
-        yield f"{' and '.join(penalised)}: the KL penalty is left out of weight and bias."
+        yield f"{' and '.join(penalised)}: weight and bias exclude the KL penalty."
 
 
 def headline(frames: Frames) -> str:
-    """Name the methods whose weight diverges, and the share of tokens in each region."""
+    """Report the methods with a divergent weight, and the share of tokens in each region."""
     summary = summary_of(frames)
     label = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
     if not summary["tokens_with_advantage"]:
         return f"No token of {label} has an advantage, so no method has a weight."
     if not summary["share_outside"]:
-        return f"No token of {label} left the regions' bounds: the methods' clips have nothing to act on."
+        return f"No token of {label} is outside the regions' bounds: nothing is clipped."
     diverging = [row["method"] for row in records(frames["limits"]) if (row["slope_LN"] or 0) < 0]
     claim = (
         f"The weight on grad pi of {', '.join(diverging)} diverges" if diverging else "No weight on grad pi diverges"
@@ -190,17 +194,17 @@ def headline(frames: Frames) -> str:
 
 @dataclass(frozen=True)
 class MethodWeights:
-    """A method's weights on the tokens of a rollout; all (N, T), 0 on padding and where the advantage is 0.
+    """A method's weights on the tokens of a rollout; all (N, T), 0 on padding and for advantages of 0.
 
     Attributes:
         method: the name.
         learned: mask of the tokens with an advantage.
         ratio: r = pi / pi_old.
-        old_probs: probability under the policy that sampled.
+        old_probs: probability under the sampling policy.
         on_log_prob: F, including shaping: the factor of A grad log pi.
         true: coefficient r A / Z of grad log pi in the true policy gradient, up to a factor common to all tokens.
         coefficients: F A / Z, up to the same factor, without the KL term.
-        regions: by bounds that all methods share, and the signs of this method's advantages.
+        regions: by bounds common to all methods, and the signs of this method's advantages.
     """
 
     method: str
@@ -223,14 +227,14 @@ class MethodWeights:
         return torch.where(differ(self.coefficients, self.true), self.coefficients - self.true, 0.0)
 
     def region(self, name: str) -> Tensor:
-        """Return the (N, T) mask of the tokens of a region, or of ``ALL``, with an advantage."""
+        """Return the (N, T) mask of the tokens with an advantage in a region, or in ``ALL``."""
         if name == ALL:
             return self.learned
         chosen: Tensor = getattr(self.regions, name)
         return chosen & self.learned
 
 
-def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
+def compute_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
     """Return the weights of ``method`` on a rollout scored by a later policy.
 
     Args:
@@ -241,14 +245,14 @@ def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_
     tokens = Tokens(scored.log_probs, scored.old_log_probs, advantages, mask)
     learned = mask.bool() & (advantages != 0)
     ratio = torch.where(learned, tokens.ratio, 0.0)
-    # The count of a step's normaliser is a common factor of all tokens.
+    # A step's count is a factor common to all tokens.
     normaliser = method.aggregation.coefficients(mask, torch.ones((), dtype=torch.float64))
     return MethodWeights(
         method=method.name,
         learned=learned,
         ratio=ratio,
         old_probs=tokens.old_probs,
-        # + 0.0 turns -0, which would be printed, into 0.
+        # + 0.0 turns -0 into 0.
         on_log_prob=applied.weights + 0.0,
         true=ratio * advantages * normaliser,
         coefficients=applied.weights * advantages * normaliser,
@@ -256,8 +260,8 @@ def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_
     )
 
 
-def group_rows(weights: MethodWeights) -> Iterator[Row]:
-    """Yield a row for all tokens, each region and each quarter of the old probability; values are None without tokens.
+def iter_group_rows(weights: MethodWeights) -> Iterator[Row]:
+    """Yield rows for all tokens, each region and each quarter of old probability; values are None without tokens.
 
     `on_log_prob`: mean F; `on_prob`: mean W = F / pi; `relative`, `largest`: mean and largest F / r; `slope`: of
     log(F / r) over log r, by least squares over the tokens with non-zero weight; `bias`: sum |F - r| |A| / Z over
@@ -265,7 +269,7 @@ def group_rows(weights: MethodWeights) -> Iterator[Row]:
     (the decoupling assumption of appendix A.3.4).
     """
     groups = [("region", name, weights.region(name)) for name in (ALL, *REGIONS)]
-    groups += [("old_prob", name, chosen & weights.learned) for name, chosen in quarters(weights.old_probs)]
+    groups += [("old_prob", name, chosen & weights.learned) for name, chosen in iter_quarters(weights.old_probs)]
     for by, name, chosen in groups:
         ratio, old = weights.ratio[chosen], weights.old_probs[chosen]
         on_log_prob, relative = weights.on_log_prob[chosen], weights.relative[chosen]
@@ -283,9 +287,9 @@ def group_rows(weights: MethodWeights) -> Iterator[Row]:
 
 
 def fit_ratio_decay(ratios: Tensor, lowest: float) -> float | None:
-    """Return the maximum-likelihood gamma of the density k r^gamma on (0, lowest); None without a ratio in it.
+    """Return the maximum-likelihood gamma of the density k r^gamma on (0, lowest), appendix A.3.4; None without data.
 
-    The density is that of appendix A.3.4; gamma + 1 = n / sum log(lowest / r).
+    gamma + 1 = n / sum log(lowest / r).
     """
     inside = ratios[(ratios > 0) & (ratios < lowest)]
     total = float((lowest / inside).log().sum())
@@ -309,10 +313,10 @@ def _fit_slope(ratio: Tensor, relative: Tensor) -> float | None:
 
 
 def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | None]:
-    """Return the bias over all tokens and in each region, relative to the true gradient there; None where that is 0.
+    """Return the bias over all tokens and by region, relative to the true gradient; None if that is 0.
 
     Args:
-        norm_of: returns the norm of sum c grad log pi for (N, T) coefficients c, as :class:`Norms`.
+        norm_of: returns the norm of sum c grad log pi for (N, T) coefficients c, as :class:`NormCache`.
     """
 
     def region_norm(coefficients: Tensor, name: str) -> float:
@@ -323,8 +327,8 @@ def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | 
     }
 
 
-class Norms:
-    """Cache of ``norm_of`` by coefficients up to their sign; 0 for zeros without a call."""
+class NormCache:
+    """Cache of ``norm_of`` by coefficients, up to their sign."""
 
     def __init__(self, norm_of: NormOf) -> None:
         self._norm_of = norm_of
@@ -342,7 +346,7 @@ class Norms:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the tokens' weights over the ratio, by sign of the advantage, and the bias by region."""
+    """Draw token weights over the ratio, by sign of the advantage, and the bias by region."""
     measured = "bias" if frames["weights"]["gradient_bias"].isna().all() else "gradient_bias"
     groups = frames["weights"].query("by == 'region' and name != @ALL")
     linear = alt.Scale(type="symlog", constant=1)
@@ -366,7 +370,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color="method:N",
         )
     )
-    places = (
+    ratios = (
         alt.Chart(frames["tokens"])
         .mark_circle(opacity=0.6)
         .encode(
@@ -375,9 +379,9 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color="advantage:N",
         )
     )
-    return alt.vconcat(alt.hconcat(places, bias).resolve_scale(color="independent"), tokens)
+    return alt.vconcat(alt.hconcat(ratios, bias).resolve_scale(color="independent"), tokens)
 
 
 ANALYSIS = Analysis(
-    "weights of real tokens on grad pi, and their bias, by region", "DGPO", WeightsOptions, measure, plot, headline
+    "token weights on grad pi, and their bias, by region", "DGPO", WeightsOptions, measure, plot, headline
 )

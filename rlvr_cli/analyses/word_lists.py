@@ -1,4 +1,4 @@
-"""Lists of kinds of words: read from YAML, compiled to one regular expression per kind. Imports no torch."""
+"""Word lists: read from YAML and compiled to one regular expression per kind of words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.core.section import FromList, Section, Text
 from rlvr_cli.core.yaml import YamlProblem, parse
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
-# Most characters that `...` matches: unbounded, a text of nothing but "if" takes quadratic time.
+# Characters that `...` may match: unbounded, a completion of repeated "if" takes quadratic time.
 LONGEST_GAP = 200
 GAP = "..."
 MOST_KINDS = 12
@@ -28,7 +28,7 @@ class WordKind(Section):
 
     verbs: _Words = Field((), description="Counted with past tense and past participle, on the first word.")
     nouns: _Words = Field((), description="Counted with the plural, on the last word.")
-    words: _Words = Field((), description="Counted as they stand.")
+    words: _Words = Field((), description="Counted verbatim.")
 
     def forms(self) -> tuple[str, ...]:
         """Return the distinct forms to count."""
@@ -43,10 +43,10 @@ class WordKind(Section):
 
 
 def read_lists(path: Path | None) -> dict[str, WordKind]:
-    """Return the kinds of words by name, in the order of the file; AR-Lopti's table 5 if ``path`` is None.
+    """Return the kinds of words by name, in file order; AR-Lopti's table 5 if ``path`` is None.
 
     Raises:
-        UserError: every problem of the file, with its line.
+        UserError: all problems of the file, with their lines.
     """
     source = TABLE_5 if path is None else config_file(path)
     try:
@@ -54,29 +54,29 @@ def read_lists(path: Path | None) -> dict[str, WordKind]:
     except YamlProblem as problem:
         raise UserError(f"{problem.location(source)}  {problem.message}") from None
     if not isinstance(document.data, dict) or not document.data:
-        raise UserError(f"{source}  must be a mapping of kinds of words, as `doubt: {{words: [maybe, perhaps]}}`.")
+        raise UserError(f"{source}  must map names to kinds of words, as in `doubt: {{words: [maybe, perhaps]}}`.")
     problems, lists = list[str](), dict[str, WordKind]()
     if len(document.data) > MOST_KINDS:
-        problems.append(f"{source}  has {len(document.data)} kinds of words; at most {MOST_KINDS} can be shown.")
+        problems.append(f"{source}  must have at most {MOST_KINDS} kinds of words; got {len(document.data)}.")
     for name, value in document.data.items():
         at = document.location(source, (name,))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
+            problems.append(f"{at}  {name}: must start with a lower-case letter and hold only a-z, 0-9 and _.")
             continue
-        kind, faults = read_section(WordKind, value)
-        for fault in faults:
-            key = ".".join([name, *map(str, fault.path)])
-            problems.append(f"{document.location(source, (name, *fault.value_path))}  {key}: {fault.message}")
+        kind, errors = read_section(WordKind, value)
+        for error in errors:
+            key = ".".join([name, *map(str, error.path)])
+            problems.append(f"{document.location(source, (name, *error.value_path))}  {key}: {error.message}")
         if kind is not None:
             lists[name] = kind
-            problems += [f"{at}  {name}: {text}" for text in _find_faults(kind)]
+            problems += [f"{at}  {name}: {message}" for message in _validate(kind)]
     if problems:
         raise UserError(problems)
     return lists
 
 
 def compile_kind(kind: WordKind) -> re.Pattern[str]:
-    """Return an expression that matches all forms of a kind in lower-case text, the longest first."""
+    """Return a pattern that matches all forms of a kind in lower-case text, the longest first."""
     forms = sorted(kind.forms(), key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(_form_pattern, forms))})(?!\w)")
 
@@ -115,14 +115,14 @@ def _form_pattern(form: str) -> str:
     return pattern
 
 
-def _find_faults(kind: WordKind) -> list[str]:
+def _validate(kind: WordKind) -> list[str]:
     if not kind.forms():
-        return ["has no word."]
-    faults = []
+        return ["must have at least one word."]
+    errors = []
     for form in (*kind.verbs, *kind.nouns, *kind.words):
         words = _split_form(form)
         if not any(re.search(r"\w", word) for word in words):
-            faults.append(f"`{form}`: has no word in it.")
+            errors.append(f"`{form}`: must contain a word.")
         elif not all(re.match(r"[\w*]", word) for word in (words[0], words[-1])):
-            faults.append(f"`{form}`: must begin and end with a word or `*`; `...` stands between two.")
-    return faults
+            errors.append(f"`{form}`: must begin and end with a word or `*`; use `...` between words.")
+    return errors

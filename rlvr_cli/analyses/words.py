@@ -1,4 +1,4 @@
-"""`rlvr analyze words`: how often kinds of words occur in the completions of runs, against the reward.
+"""`rlvr analyze words`: frequencies of kinds of words in completions, and their correlation with the reward.
 
 AR-Lopti, arXiv:2505.12929, section 5.1, figure 5 and table 5.
 """
@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, run_labels, subtract
-from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_rollouts
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, make_frames, records, run_labels, subtract
+from rlvr_cli.analyses.saved_rollout import list_rollouts, newest_rollouts
 from rlvr_cli.analyses.word_lists import compile_kind, read_lists
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import finite, local_path
@@ -40,18 +40,18 @@ class WordsOptions(Section):
 
     lists: Text | None = Field(None, description="YAML file of lists of words; null = AR-Lopti's table 5.")
     per: Literal["completion", "100 words"] = Field("completion", description="Unit of the frequency.")
-    rollouts: Count = Field(10, description="Saved rollouts to analyze, the last of them --rollout.")
+    rollouts: Count = Field(10, description="Number of saved rollouts to analyze, up to --rollout.")
     evaluation: Text | None = Field(
-        None, description="Instead of rollouts: samples of this folder in the run's `eval`, e.g. 'kk-gen-test-*'."
+        None, description="Analyze the samples of this folder in the run's `eval` instead, e.g. 'kk-gen-test-*'."
     )
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 
 def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
-    """Count the words in the last ``options.rollouts`` saved rollouts of each run up to ``inputs.rollout``.
+    """Count words in the last ``options.rollouts`` saved rollouts of each run up to ``inputs.rollout``.
 
     Raises:
-        UserError: lists that cannot be read, a run without a saved rollout or that evaluation, no rewards.
+        UserError: invalid lists, a run without a saved rollout or that evaluation, no rewards.
     """
     lists = read_lists(None if options.lists is None else local_path(options.lists))
     patterns = [compile_kind(kind) for kind in lists.values()]
@@ -87,9 +87,9 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
                 key | {"frequency": at, "reward": reward.value, "low": reward.low, "high": reward.high}
                 for at, reward in bin_rewards(values, counted.rewards, options.bins)
             ]
-    return frames_of(
-        _summary(completions[0], kinds) if len(runs) == 1 else {},
-        _notes(runs, kinds, options.per),
+    return make_frames(
+        _summarize(completions[0], kinds) if len(runs) == 1 else {},
+        _make_notes(runs, kinds, options.per),
         completions=completions,
         kinds=kinds,
         bins=bins,
@@ -98,7 +98,7 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
 
 
 def _kind_row(counted: WordCounts, counts: Array, frequencies: Array) -> Row:
-    """Return the numbers of a kind of words; a correlation is None where one of the two does not vary."""
+    """Return the statistics of a kind of words; a correlation with a constant is None."""
     estimates = {
         "frequency": _mean_frequency(frequencies, counted.problems),
         "pearson": clustered_pearson(frequencies, counted.rewards, counted.problems),
@@ -111,7 +111,7 @@ def _kind_row(counted: WordCounts, counts: Array, frequencies: Array) -> Row:
     return row
 
 
-def _summary(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _summarize(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     summary = {name: completions[name] for name in ("completions", "words_mean", "reward_mean", "occurrences")}
     for row in kinds:
         names = ("frequency", "share", "pearson", "spearman", "start", "change")
@@ -119,7 +119,7 @@ def _summary(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]])
     return summary
 
 
-def _notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]], per: str) -> list[str]:
+def _make_notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]], per: str) -> list[str]:
     notes = []
     for name, words in runs.items():
         rows = [row for row in kinds if row["run"] == name]
@@ -127,23 +127,20 @@ def _notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]], per
         if absent and len(absent) < len(rows):
             notes.append(f"{name}: no word of {join_and(absent)}.")
         if (words.counted.rewards == words.counted.rewards[0]).all():
-            notes.append(f"{name}: all rewards are the same, so nothing correlates with them.")
+            notes.append(f"{name}: all rewards are the same; no correlation is defined.")
     if any(words.start is None for words in runs.values()):
-        notes.append("Runs whose rollout before training was not saved have no start value.")
+        notes.append("Runs that did not save their first rollout have no start value.")
     if per == "completion":
-        notes.append("Counts grow with the length of a completion; per='100 words' divides by it.")
+        notes.append("Counts grow with completion length; per='100 words' normalizes by it.")
     return notes
 
 
 def headline(frames: Frames) -> str:
-    """Name the kinds whose correlation with the reward has an interval on one side of 0."""
+    """Name the kinds whose correlation with the reward excludes 0."""
     runs, kinds = records(frames["completions"]), records(frames["kinds"])
     total = sum(row["completions"] for row in runs)
     if not any(row["occurrences"] for row in runs):
-        return (
-            f"None of the {total:,} completions contains a word of the lists, so there is nothing to compare. Choose "
-            "other lists with lists=FILE."
-        )
+        return f"None of the {total:,} completions contains a word of the lists. Set lists=FILE to use others."
     if len(runs) > 1:
         return f"{len(runs)} runs, {total:,} completions."
     up = [row["kind"] for row in kinds if row["pearson_low"] is not None and row["pearson_low"] > 0]
@@ -152,18 +149,17 @@ def headline(frames: Frames) -> str:
     return f"{total:,} completions. " + (
         f"More words of {' and of '.join(sides)}."
         if sides
-        else "No kind of words correlates with the reward beyond the noise."
+        else "No kind of words correlates significantly with the reward."
     )
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the mean reward by frequency, a panel for each kind."""
+    """Draw the mean reward over frequency, one panel per kind."""
     base = alt.Chart().encode(x=alt.X("frequency:Q"), color="run:N")
     points = base.mark_line(point=True).encode(y=alt.Y("reward:Q", title="mean reward"))
     bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
     panel = alt.layer(points, bars, data=frames["bins"]).properties(width=200, height=140)
-    chart: alt.TopLevelMixin = panel.facet("kind:N", columns=COLUMNS).resolve_scale(x="independent")
-    return chart
+    return panel.facet("kind:N", columns=COLUMNS).properties(resolve={"scale": {"x": "independent"}})
 
 
 @dataclass(frozen=True)
@@ -171,8 +167,8 @@ class RunWords:
     """Word counts of a run.
 
     Attributes:
-        label: the rollouts or the evaluation, for people. counted: their completions.
-        start: the rollout that was sampled before training; None if it was not saved.
+        label: of the rollouts or the evaluation. counted: their completions.
+        start: the first rollout; None if it was not saved.
     """
 
     label: str
@@ -181,19 +177,18 @@ class RunWords:
 
 
 def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> RunWords:
-    """Count the kinds in the run's rollouts up to ``last`` (None: the newest), or in ``options.evaluation``.
+    """Count words in the run's rollouts up to ``last`` (None: the newest), or in ``options.evaluation``.
 
     Raises:
-        UserError: no such rollout or evaluation, or no completion with a reward in it.
+        UserError: no such rollout or evaluation, or one without rewards.
     """
     if options.evaluation is not None:
         if last is not None:
-            raise UserError(f"--rollout {last}: does not apply to the completions of an evaluation.")
+            raise UserError("--rollout and evaluation= cannot be combined. Remove one.")
         label, counted = _count_evaluation(run, kinds, options.evaluation)
     else:
-        numbers = last_rollouts(run, last, options.rollouts)
+        numbers = newest_rollouts(run, last, options.rollouts)
         label = f"rollout {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
-        # One file at a time is in memory.
         counts = [_count_rollout(run, number, kinds) for number in numbers]
         counted = WordCounts(
             np.concatenate([rollout.counts for rollout in counts]),
@@ -203,7 +198,7 @@ def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsO
         )
     if not len(counted.rewards):
         raise UserError(f"{run.path}: no completion of {label} has a reward.")
-    start = _count_rollout(run, 0, kinds) if 0 in saved_rollouts(run) else None
+    start = _count_rollout(run, 0, kinds) if 0 in list_rollouts(run) else None
     return RunWords(label, counted, start if start is not None and len(start.rewards) else None)
 
 
@@ -215,10 +210,10 @@ def _count_evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Wor
     names = sorted(path.parent.name for path in run.eval_dir.glob(f"*/{SAMPLES}"))
     matches = sorted(path.parent.name for path in run.eval_dir.glob(f"*/{SAMPLES}") if path.parent.match(pattern))
     if len(matches) != 1:
-        available = f"There are: {ellipsize(names, 8)}." if names else "It has none; `rlvr eval` makes one."
-        count_text = "several evaluations are" if matches else "no evaluation is"
-        raise UserError(f"{run.path}: {count_text} called {pattern}. {available}")
-    # The newest record of a sample counts: it may have been judged again.
+        available = f"Evaluations: {ellipsize(names, 8)}." if names else "Use `rlvr eval` to make one."
+        number = f"{len(matches)} evaluations match" if matches else "no evaluation matches"
+        raise UserError(f"{run.path}: {number} {pattern}. {available}")
+    # A sample that was judged again has several records; the newest wins.
     records = {(row["problem"], row["sample"]): row for row in read_samples(run.eval_dir / matches[0])}
     drawn = [row for row in records.values() if row["sample"] != GREEDY] or list(records.values())
     completions = (
@@ -237,10 +232,8 @@ class WordCounts:
     """Word counts of N completions.
 
     Attributes:
-        counts: (N, K) occurrences of each kind.
-        words: (N,) words, separated by white space.
-        rewards: (N,) the verifier's.
-        problems: (N,) the problem of each.
+        counts: (N, K) occurrences of each kind. words: (N,) lengths in words. rewards: (N,) the verifier's.
+        problems: (N,) ids.
     """
 
     counts: Array
@@ -257,7 +250,7 @@ class WordCounts:
 
 
 def count_words(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern[str]]) -> WordCounts:
-    """Count the kinds in the records' completions; records without a reward are skipped."""
+    """Count words of each kind in the records' completions; records without a reward are skipped."""
     numbers, problems = list[list[float]](), list[str]()
     for record in records:
         if (reward := finite(record.get("clean_reward"))) is not None:
@@ -270,12 +263,12 @@ def count_words(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern
 
 
 def bin_rewards(frequencies: Array, rewards: Array, bins: int) -> list[tuple[float, Estimate]]:
-    """Return mean frequency and mean reward in quantile bins of frequency, the lowest first.
+    """Return mean frequency and mean reward in quantile bins of frequency, ascending.
 
-    Ties share a bin, so there may be fewer than ``bins``. The rewards' interval, for the figure, treats completions as
-    independent.
+    Ties share a bin, so there may be fewer than ``bins``. The interval, for the figure, assumes independent
+    completions.
     """
-    # Upper ends: completions without any of the words share the first bin.
+    # By upper ends: completions without a word of the kind share the first bin.
     ends = np.unique(np.quantile(frequencies, np.linspace(0, 1, bins + 1)[1:]))
     bin_of_row = np.searchsorted(ends, frequencies, side="left")
     return [
@@ -285,19 +278,19 @@ def bin_rewards(frequencies: Array, rewards: Array, bins: int) -> list[tuple[flo
 
 
 def _mean_frequency(values: Array, problems: Sequence[str]) -> Estimate:
-    """Return the mean over problems of their completions' mean, with Student's 95% interval, cut at 0."""
+    """Return the mean over problems of their completions' mean, with Student's 95% interval clipped at 0."""
     problem_of_row = np.unique(np.asarray(problems), return_inverse=True)[1]
     interval = mean_interval(np.bincount(problem_of_row, weights=values) / np.bincount(problem_of_row))
     return interval if interval.low is None else replace(interval, low=max(0.0, interval.low))
 
 
 ANALYSIS = Analysis(
-    "how often kinds of words occur, against the reward",
+    "frequency of kinds of words, and its correlation with the reward",
     "AR-Lopti",
     WordsOptions,
     measure,
     plot,
     headline,
-    runs=None,
-    policy=False,
+    max_runs=None,
+    takes_step=False,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.stats.curves import Curve, band
+from rlvr_cli.stats.curves import Curve, mean_band
 from rlvr_cli.store.metrics import Metric
 
 # Maximum over median beyond which a linear scale would show only the peak.
@@ -207,7 +207,7 @@ def arm_line(
     if window > 1:
         # A running mean hardly moves from one point to the next.
         at = np.unique(np.append(at[:: max(1, window // 8)], at[-1]))
-    mean, low, high = band([Curve(x, y) for x, y in smooth], at)
+    mean, low, high = mean_band([Curve(x, y) for x, y in smooth], at)
     crossed = over_problems(at) if over_problems is not None else None
     low, high = crossed or _cut(low, high, axis)
     line = Line(arm, name, at, mean, low, high, raw=rough, singles=singles, few=few)

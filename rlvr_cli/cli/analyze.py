@@ -46,11 +46,9 @@ def command(
     if name is None:
         _list(form)
         return
-    from rlvr_cli.analyses.request import analyze_request
+    from rlvr_cli.analyses.request import make_request
 
-    request = analyze_request(
-        name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure
-    )
+    request = make_request(name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure)
     print_waiting()
     from rlvr_cli.analyses.request import analyze_and_write
 
@@ -84,7 +82,7 @@ def _list(form: str) -> None:
                 name: {
                     "summary": kind.summary,
                     "paper": kind.paper,
-                    "runs": kind.runs,
+                    "runs": kind.max_runs,
                     "options": kind.options.model_json_schema()["properties"],
                 }
                 for name, kind in kinds.items()

@@ -86,8 +86,8 @@ def key_options(*options: KeyOption, into: str = "overrides") -> Callable[[Calla
     return decorate
 
 
-def parameters_of(build: Callable[..., Any], into: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a command's parameter ``into`` by the parameters of ``build``, whose result is passed as ``into``."""
+def options_from(build: Callable[..., Any], *, into: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of ``build`` to a command, and pass its result to the command's parameter ``into``."""
     inputs = _parameters(build)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

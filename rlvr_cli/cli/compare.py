@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.command import MORE, parameters_of
+from rlvr_cli.cli.command import MORE, options_from
 from rlvr_cli.cli.options import RUNS, Runs, complete_run, output
 from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import UserError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlvr_cli.compare.request import CompareRequest
 
 
-def selection(
+def build_request(
     names: Annotated[
         list[str],
         typer.Argument(
@@ -131,7 +131,7 @@ def selection(
     )
 
 
-@parameters_of(selection, "request")
+@options_from(build_request, into="request")
 def command(
     request: CompareRequest,
     over: Annotated[

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rlvr_cli.cli.command import parameters_of
-from rlvr_cli.cli.compare import selection
+from rlvr_cli.cli.command import options_from
+from rlvr_cli.cli.compare import build_request
 from rlvr_cli.cli.options import output
 from rlvr_cli.cli.output import Format, echo, print_json, print_waiting
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlvr_cli.compare.request import CompareRequest
 
 
-@parameters_of(selection, "request")
+@options_from(build_request, into="request")
 def command(
     request: CompareRequest,
     page: Annotated[

@@ -13,10 +13,10 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.scores import RunScores, Scores, TaskScores, table
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference, crossed_interval
 from rlvr_cli.stats.curves import Curve
-from rlvr_cli.stats.intervals import Bounds, of_difference
+from rlvr_cli.stats.intervals import Bounds, difference_bounds
 from rlvr_cli.stats.permutation import PermutationTest, holm, permutation_test
 from rlvr_cli.stats.power import PlannedTest
-from rlvr_cli.stats.scores import Array, Outcomes, outcomes
+from rlvr_cli.stats.scores import Array, Outcomes, count_outcomes
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import COSTS, TIMED, Spent
 
@@ -254,9 +254,9 @@ def _contrast(
 ) -> Contrast:
     target = request.power or (DEFAULT_DIFFERENCE if declared(task.metric).share else None)
     return Contrast(
-        difference=bounded(estimate, of_difference(task.bounds)),
+        difference=bounded(estimate, difference_bounds(task.bounds)),
         p_holm=p_holm,
-        outcomes=outcomes(*pair),
+        outcomes=count_outcomes(*pair),
         verdict=verdict_of(estimate, p_holm),
         needed=needed(estimate, target, LEVEL / family, paired=task.paired),
         permutation=permutation_test(*pair) if request.permutation else None,
@@ -274,8 +274,8 @@ def _over_tasks(
     )
     contrast = None
     if estimate is not None:
-        change = bounded(estimate, of_difference(bounds))
-        contrast = Contrast(change, p_holm, outcomes(run_means, of_base), verdict_of(estimate, p_holm))
+        change = bounded(estimate, difference_bounds(bounds))
+        contrast = Contrast(change, p_holm, count_outcomes(run_means, of_base), verdict_of(estimate, p_holm))
     return ArmOverTasks(arm, mean, contrast, run_means)
 
 
@@ -315,11 +315,11 @@ def needed(estimate: CrossedEstimate, target: float | None, alpha: float, *, pai
     if components is None or estimate.low is None or seeds < 2 or problems < 2:
         return None
     test = PlannedTest(components, paired, alpha)
-    detectable = test.detectable(seeds, problems)
+    detectable = test.detectable_difference(seeds, problems)
     if target is None:
         return Needed(None, None, None, detectable)
-    more_seeds, more_problems = test.seeds(target, problems), test.problems(target, seeds)
-    both = test.both(target, seeds, problems) if more_seeds is None and more_problems is None else None
+    more_seeds, more_problems = test.required_seeds(target, problems), test.required_problems(target, seeds)
+    both = test.required_sizes(target, seeds, problems) if more_seeds is None and more_problems is None else None
     return Needed(target, more_seeds, more_problems, detectable, both)
 
 
@@ -339,7 +339,7 @@ def _costs(
 
 def _curves(scores: TaskScores) -> dict[str, ArmCurve]:
     """Return the curves of a matched comparison, by the arm's name."""
-    change, level = of_difference(scores.bounds), scores.request.level
+    change, level = difference_bounds(scores.bounds), scores.request.level
     if level is None:
         level = float(np.mean([run.values for run in scores.arms[scores.baseline].values()]))
     curves = {}
@@ -350,7 +350,7 @@ def _curves(scores: TaskScores) -> dict[str, ArmCurve]:
             area=arm_mean(pair[0], bounds=scores.bounds),
             difference=None if arm == scores.baseline else bounded(difference([pair], paired=scores.paired), change),
             level=level,
-            reached=tuple(_until(run, scores.end).first_at(level) for run in own),
+            reached=tuple(_until(run, scores.end).first_reaching(level) for run in own),
         )
     return curves
 

@@ -18,7 +18,7 @@ from rlvr_cli.core.text import capitalize, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference
-from rlvr_cli.stats.intervals import of_difference
+from rlvr_cli.stats.intervals import difference_bounds
 from rlvr_cli.store.arm import Arm
 from rlvr_cli.store.evaluation import Evaluation, evaluations_in, finals, group_by_settings, has_evaluation, last
 from rlvr_cli.store.find import Run
@@ -277,7 +277,7 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
         last=" or ".join(sorted({when for when, _ in last})),
         before=arm_mean(before, bounds=limits),
         after=arm_mean(after, bounds=limits),
-        difference=bounded(crossed_difference([after], [before]), of_difference(limits)),
+        difference=bounded(crossed_difference([after], [before]), difference_bounds(limits)),
         untrained=tuple({evaluation.folder: evaluation for when, evaluation in first if when == BASE}.values()),
     )
 

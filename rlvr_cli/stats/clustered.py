@@ -1,15 +1,15 @@
-"""95% intervals of means and differences over seeds x problems, with seeds and problems as random clusters.
+"""95% intervals of means and differences over seeds x problems, both random effects.
 
-Model: y[s, p] = mu + run[s] + problem[p] + rest[s, p], all of mean zero and independent, one value a cell. Then
+Model: y[s, p] = mu + run[s] + problem[p] + residual[s, p], all of mean zero and independent, one value per cell. Then
 
-    Var(mean) = run variance / S + problem variance / P + rest variance / (S P)
+    Var(mean) = run variance / S + problem variance / P + residual variance / (S P)
 
-which Miller's one-way standard error over problems misses by its first term, however many problems there are.
+Miller's one-way standard error over problems omits the first term.
 
-A mean over several tasks gives each task's table of seeds x problems the same weight. Tasks are fixed and share no
-problem, so their problem terms add: sum over tasks of B_t / T^2. Run terms add as well, sum of A_t / T^2, if no two
-tasks share a run; if every run answers all tasks (``together``), run effects are shared across tasks and the term is
-Var(mean of a run over tasks) / S. A sum of terms has the degrees of freedom of Satterthwaite 1946 and Welch 1947.
+A mean over tasks weights each task's table of seeds x problems equally. Tasks are fixed and share no problem, so their
+problem terms add: sum over tasks of B_t / T^2. Run terms add as well, sum of A_t / T^2, unless every run answers all
+tasks (``together``): then the term is Var(mean of a run over tasks) / S. Sums of terms have the degrees of freedom of
+Satterthwaite 1946 and Welch 1947.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlvr_cli.stats.intervals import LEVEL
-from rlvr_cli.stats.scores import Array, paired_scores, same_problems, score_matrix
+from rlvr_cli.stats.scores import Array, validate_pairs, validate_problems, validate_scores
 
 _BISECTIONS = 60
 _LEAST_P = 1e-100
@@ -43,7 +43,7 @@ class MeanVariance:
     """The estimated variance of a mean as two nearly independent terms.
 
     ``runs``: MS_runs / (S P) with S - 1 degrees of freedom; includes the residual.
-    ``problems``: max(MS_problems - MS_rest, 0) / (S P), the excess from the spread between problems.
+    ``problems``: max(MS_problems - MS_residual, 0) / (S P).
     """
 
     runs: Term
@@ -57,28 +57,29 @@ class MeanVariance:
 
 @dataclass(frozen=True)
 class TwoWay:
-    """Mean and mean squares of tables [..., S, P] (Searle, Casella and McCulloch 1992, "Variance Components"; one
-    value a cell)."""
+    """Mean and mean squares of tables [..., S, P] (Searle, Casella and McCulloch 1992, "Variance Components")."""
 
     mean: Array
     runs: Array
     problems: Array
-    rest: Array
+    residual: Array
     seeds: int
     count: int
 
     @property
     def variance(self) -> MeanVariance:
-        """The variance of the mean; needs two seeds and two problems.
+        """The variance of the mean, from at least two seeds and two problems.
 
-        Scores are counts, so the means of few runs may tie. Ties do not imply zero variance: the run term then falls
-        back to the residual mean square.
+        Scores are counts, so the means of few runs may tie. Ties do not imply zero variance: the run term falls back to
+        the residual mean square.
         """
         cells = self.seeds * self.count
         ones = np.ones_like(self.mean)
         return MeanVariance(
-            Term(np.where(self.runs <= _TIE * self.rest, self.rest, self.runs) / cells, ones * (self.seeds - 1)),
-            Term(np.maximum(self.problems - self.rest, 0.0) / cells, ones * (self.count - 1)),
+            Term(
+                np.where(self.runs <= _TIE * self.residual, self.residual, self.runs) / cells, ones * (self.seeds - 1)
+            ),
+            Term(np.maximum(self.problems - self.residual, 0.0) / cells, ones * (self.count - 1)),
         )
 
 
@@ -90,10 +91,15 @@ def two_way(tables: Array) -> TwoWay:
     columns = tables.mean(-2) - mean[..., None]
     total = ((tables - mean[..., None, None]) ** 2).sum((-2, -1))
     between_rows, between_columns = count * (rows**2).sum(-1), seeds * (columns**2).sum(-1)
-    rest = np.maximum(total - between_rows - between_columns, 0.0)
+    residual = np.maximum(total - between_rows - between_columns, 0.0)
     degrees = (seeds - 1, count - 1)
     return TwoWay(
-        mean, between_rows / degrees[0], between_columns / degrees[1], rest / (degrees[0] * degrees[1]), seeds, count
+        mean,
+        between_rows / degrees[0],
+        between_columns / degrees[1],
+        residual / (degrees[0] * degrees[1]),
+        seeds,
+        count,
     )
 
 
@@ -111,7 +117,7 @@ def half_width(variance: MeanVariance, alpha: float | Array = 1 - LEVEL) -> Arra
 
 
 def p_value(mean: Array, variance: MeanVariance) -> Array:
-    """Return the two-sided p of "the mean is 0": the ``alpha`` at which the interval just reaches 0."""
+    """Return the two-sided p-value of a zero mean: the ``alpha`` at which the interval just includes 0."""
     low, high = np.full_like(mean, np.log(_LEAST_P)), np.zeros_like(mean)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -130,7 +136,7 @@ def _quantile(degrees: Array, alpha: float | Array) -> Array:
 
 @dataclass(frozen=True)
 class VarianceComponents:
-    """Variances of one value: between runs, between problems, and the rest (sampling, run x problem); 0 or more."""
+    """Variances between runs, between problems, and residual (sampling, run x problem); 0 or more."""
 
     run: float
     problem: float
@@ -139,9 +145,9 @@ class VarianceComponents:
 
 @dataclass(frozen=True)
 class CrossedEstimate:
-    """A mean over ``seeds`` runs and ``problems``, its 95% interval and the two-sided p of "the mean is 0".
+    """A mean over ``seeds`` runs and ``problems``, its 95% interval and the two-sided p-value of a zero mean.
 
-    p < 0.05 if and only if the interval excludes 0. ``low`` and ``high`` are None if there is no spread to estimate:
+    p < 0.05 if and only if the interval excludes 0. ``low`` and ``high`` are None without an estimate of the variance:
     one seed and one problem, or constant values.
     """
 
@@ -156,12 +162,12 @@ class CrossedEstimate:
 
     @property
     def spread_of_runs(self) -> bool:
-        """True if the interval includes the spread between runs; with one seed it is for these weights only."""
+        """True if the interval includes the variance between runs; with one seed it is conditional on these weights."""
         return self.seeds > 1
 
     @property
     def spread_of_problems(self) -> bool:
-        """True if the interval includes the spread between problems."""
+        """True if the interval includes the variance between problems."""
         return self.problems > 1
 
     def as_json(self) -> dict[str, Any]:
@@ -169,42 +175,43 @@ class CrossedEstimate:
 
 
 def crossed_interval(*tables: ArrayLike, together: bool = False, tested: bool = True) -> CrossedEstimate:
-    """Estimate the mean of scores [S seeds, P problems]; of several tasks, the mean over their tables.
+    """Estimate the mean of scores [S seeds, P problems]; with several tasks, the mean over their tables.
 
-    The variance is that of two-way random effects, the half-width Cochran's (:func:`half_width`). With one seed it is
-    Student's t over problems and excludes the spread between runs; with one problem, over seeds.
+    Two-way random effects with Cochran's half-width (:func:`half_width`). With one seed it is Student's t over
+    problems, without the variance between runs; with one problem, over seeds.
 
     Args:
-        tables: one per task. together: row s of every table is the same run. tested: compute the p.
-    Raises ValueError as ``score_matrix``, for no table, one problem in one of several tasks, and ``together`` with
-    unequal numbers of runs.
+        tables: one per task. together: row s of every table is the same run. tested: compute the p-value.
+    Raises ValueError as ``validate_scores``, without tables, for several tasks if one has a single problem, and for
+    ``together`` with unequal numbers of runs.
     """
-    return _estimate([[score_matrix(table) for table in tables]], together=together, tested=tested)
+    return _estimate([[validate_scores(table) for table in tables]], together=together, tested=tested)
 
 
 def crossed_difference(
     a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, paired: bool = True, together: bool = False
 ) -> CrossedEstimate:
-    """Estimate the mean of a - b, two arms with a table [seeds, problems] of the same problems for each task.
+    """Estimate the mean of a - b, two arms with a table [seeds, problems] for each task, over the same problems.
 
-    Pairing removes the shared effects of problem and seed. Without shared seeds, the run terms of both arms add, and
-    the problem term is that of the differences of each problem's means, less the residual; ``seeds`` of the result is
-    the smaller number.
+    Pairing removes the shared effects of problem and seed. Unpaired, the run terms of both arms add, and the problem
+    term is that of the differences of the problems' means minus the residual; ``seeds`` is the smaller number.
 
     Args:
         paired: row s of both arms has the same seed. together: as for ``crossed_interval``.
     Raises ValueError as ``crossed_interval``, for unequal problems and, if ``paired``, unequal numbers of seeds.
     """
     if paired:
-        pairs = [paired_scores(*both) for both in zip(a, b, strict=True)]
+        pairs = [validate_pairs(*both) for both in zip(a, b, strict=True)]
         return _estimate([[first - second for first, second in pairs]], together=together)
-    pairs = [same_problems(*both) for both in zip(a, b, strict=True)]
+    pairs = [validate_problems(*both) for both in zip(a, b, strict=True)]
     return _estimate([[first for first, _ in pairs], [second for _, second in pairs]], together=together)
 
 
 def unpaired_difference(a: Array, b: Array) -> tuple[Array, MeanVariance]:
     """Return the mean of a - b, [..., S1, P] and [..., S2, P], and its variance; S1 and S2 are at least 2."""
-    return (a.mean(-2) - b.mean(-2)).mean(-1), MeanVariance(_total([_runs(a), _runs(b)]), _problems([a, b]))
+    return (a.mean(-2) - b.mean(-2)).mean(-1), MeanVariance(
+        _sum_terms([_run_term(a), _run_term(b)]), _problem_term([a, b])
+    )
 
 
 def _estimate(arms: Sequence[Sequence[Array]], *, together: bool, tested: bool = True) -> CrossedEstimate:
@@ -212,25 +219,27 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool, tested: bool =
     tasks = list(zip(*arms, strict=True))
     tables = [table for arm in arms for table in arm]
     if not tasks:
-        raise ValueError("no task")
+        raise ValueError("tables must not be empty")
     if len(tasks) > 1 and any(table.shape[1] < 2 for table in tables):
-        raise ValueError("at least two problems in every task")
+        raise ValueError("every task must have at least two problems")
     if together and any(len({len(table) for table in arm}) > 1 for arm in arms):
-        raise ValueError("runs that answer all tasks must be equally many in each")
+        raise ValueError("tasks of the same runs must have equal numbers of runs")
     value = float(np.mean([_difference(task).mean() for task in tasks]))
     seeds, problems = min(map(len, tables)), sum(task[0].shape[1] for task in tasks)
     if seeds * problems < 2:
         return CrossedEstimate(value, None, None, None, None, seeds, problems, None)
-    between = _mean_of([_problems(task) for task in tasks])
+    between = _average_terms([_problem_term(task) for task in tasks])
     if seeds < 2:
         variance = MeanVariance(between, Term(np.zeros(()), between.degrees))
     else:
-        runs = [_runs_together(arm) if together else _mean_of([_runs(table) for table in arm]) for arm in arms]
-        variance = MeanVariance(_total(runs), between)
+        runs = [
+            _shared_run_term(arm) if together else _average_terms([_run_term(table) for table in arm]) for arm in arms
+        ]
+        variance = MeanVariance(_sum_terms(runs), between)
     alone = len(tasks) == 1 and seeds > 1 and problems > 1
-    components = _components(tables, between) if alone else None
+    components = _variance_components(tables, between) if alone else None
     scale = max(float(np.abs(table).max()) for table in tables)
-    estimate = _estimated(value, variance, scale, seeds, problems, components)
+    estimate = _make_estimate(value, variance, scale, seeds, problems, components)
     if not tested:
         return replace(estimate, p_value=None)
     if estimate.low is None:
@@ -239,13 +248,13 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool, tested: bool =
 
 
 def _difference(arms: Sequence[Array]) -> Array:
-    """Return the mean over seeds of each problem; of two arms, the first minus the second."""
+    """Return each problem's mean over seeds; with two arms, the first minus the second."""
     means = [arm.mean(-2) for arm in arms]
     difference: Array = means[0] if len(means) == 1 else means[0] - means[1]
     return difference
 
 
-def _runs(table: Array) -> Term:
+def _run_term(table: Array) -> Term:
     """Return the run term of the variance of the mean of [..., S, P], S at least 2."""
     seeds, problems = table.shape[-2:]
     if problems > 1:
@@ -254,15 +263,15 @@ def _runs(table: Array) -> Term:
     return Term(variance, np.full_like(variance, seeds - 1.0))
 
 
-def _runs_together(tables: Sequence[Array]) -> Term:
-    """Return the run term of the mean over tasks that every run answers."""
+def _shared_run_term(tables: Sequence[Array]) -> Term:
+    """Return the run term of the mean over tasks answered by the same runs."""
     rows = np.mean([table.mean(1) for table in tables], axis=0)
-    spread, separate = rows.var(ddof=1) / len(rows), _mean_of([_runs(table) for table in tables]).variance
+    spread, separate = rows.var(ddof=1) / len(rows), _average_terms([_run_term(table) for table in tables]).variance
     # Ties are a coincidence of counts, as in ``TwoWay.variance``.
     return Term(np.where(spread <= _TIE * separate, separate, spread), np.asarray(len(rows) - 1.0))
 
 
-def _problems(arms: Sequence[Array]) -> Term:
+def _problem_term(arms: Sequence[Array]) -> Term:
     """Return the problem term of a task in the variance of the mean, or of the difference."""
     means = _difference(arms)
     problems = means.shape[-1]
@@ -271,34 +280,34 @@ def _problems(arms: Sequence[Array]) -> Term:
         return Term(np.zeros_like(degrees), degrees)
     seeds = [arm.shape[-2] for arm in arms]
     tables = [two_way(arm) for arm in arms] if min(seeds) > 1 else []
-    rest = sum(table.rest / (table.seeds * problems) for table in tables)
-    return Term(np.maximum(means.var(-1, ddof=1) / problems - rest, 0.0), degrees)
+    residual = sum(table.residual / (table.seeds * problems) for table in tables)
+    return Term(np.maximum(means.var(-1, ddof=1) / problems - residual, 0.0), degrees)
 
 
-def _total(terms: Sequence[Term]) -> Term:
-    """Return the sum of independent terms, with the degrees of freedom of Satterthwaite."""
+def _sum_terms(terms: Sequence[Term]) -> Term:
+    """Sum independent terms, with Satterthwaite's degrees of freedom."""
     total = np.asarray(sum(term.variance for term in terms))
     degrees = np.asarray(sum(term.degrees for term in terms))
     spread = np.asarray(sum(term.variance**2 / np.where(term.variance > 0, term.degrees, 1.0) for term in terms))
     return Term(total, np.where(spread > 0, total**2 / np.where(spread > 0, spread, 1.0), degrees))
 
 
-def _mean_of(terms: Sequence[Term]) -> Term:
-    """Return the term of the mean over tasks with independent terms."""
-    return _total([Term(term.variance / len(terms) ** 2, term.degrees) for term in terms])
+def _average_terms(terms: Sequence[Term]) -> Term:
+    """Return the term of the mean over tasks, from independent terms."""
+    return _sum_terms([Term(term.variance / len(terms) ** 2, term.degrees) for term in terms])
 
 
-def _components(arms: Sequence[Array], between: Term) -> VarianceComponents:
-    """Return the analysis-of-variance estimates of one task, truncated at 0."""
+def _variance_components(arms: Sequence[Array], between: Term) -> VarianceComponents:
+    """Return the ANOVA estimates of one task, truncated at 0."""
     tables = [two_way(arm) for arm in arms]
     return VarianceComponents(
-        sum(max(0.0, float(table.runs - table.rest)) / table.count for table in tables),
+        sum(max(0.0, float(table.runs - table.residual)) / table.count for table in tables),
         float(between.variance) * tables[0].count,
-        sum(float(table.rest) for table in tables),
+        sum(float(table.residual) for table in tables),
     )
 
 
-def _estimated(
+def _make_estimate(
     value: float,
     variance: MeanVariance,
     scale: float,
@@ -306,10 +315,10 @@ def _estimated(
     problems: int,
     components: VarianceComponents | None,
 ) -> CrossedEstimate:
-    """Return the estimate of a mean with ``variance``; a spread negligible relative to ``scale`` is rounding error."""
+    """Return the estimate of a mean with ``variance``; a deviation negligible relative to ``scale`` is rounding."""
     error = float(np.sqrt(variance.total))
     if error <= _NO_SPREAD * scale:
-        # Constant values have no interval; equal arms differ by exactly 0.
+        # Constant values; equal arms differ by exactly 0.
         p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
         return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
     half = float(half_width(variance))

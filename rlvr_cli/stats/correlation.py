@@ -22,7 +22,7 @@ def pearson(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
     if len(a) < 2:
         return None
     a, b = a - a.mean(), b - b.mean()
-    # Scale first: squares of tiny numbers underflow.
+    # Squares of tiny numbers underflow.
     largest = np.abs(a).max(), np.abs(b).max()
     if not all(largest):
         return None
@@ -54,11 +54,10 @@ def clustered_pearson(
 ) -> Correlation | None:
     """Return r = cov(x, y) / (sd(x) sd(y)) with the percentile interval of a bootstrap over clusters.
 
-    Completions of one problem share its difficulty, so whole clusters are resampled (Cameron, Gelbach and Miller 2008,
-    "Bootstrap-based improvements for inference with clustered errors"). Random numbers come from the stream
-    ``stats/correlation`` of ``seed``. Draws with constant x or y are dropped. There is no interval if fewer than 10
-    clusters have a value other than the most common one, of x or of y: a word that occurs once goes with one reward, in
-    every draw that has it.
+    Cameron, Gelbach and Miller 2008, "Bootstrap-based improvements for inference with clustered errors"; random stream
+    ``stats/correlation`` of ``seed``. Draws with constant x or y are dropped. The interval is None if fewer than 10
+    clusters have a value other than the most common one, of x or of y: a word that occurs once has the same reward in
+    every draw.
 
     Args:
         x, y: (N,) values. clusters: (N,) labels.
@@ -66,17 +65,17 @@ def clustered_pearson(
     Returns:
         None if x or y is constant.
 
-    Raises ValueError for unequal lengths, or NaN or infinity among the values.
+    Raises ValueError for unequal lengths, NaN or infinity.
     """
     first, second = (np.asarray(values, dtype=np.float64) for values in (x, y))
     labels = np.unique(np.asarray(clusters), return_inverse=True)[1]
     if first.ndim != 1 or not first.shape == second.shape == labels.shape:
-        raise ValueError(f"a correlation is of lists of one length, not of shapes {first.shape}, {second.shape}")
+        raise ValueError(f"values and clusters must have equal lengths; got shapes {first.shape}, {second.shape}")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise ValueError("a correlation of NaN or infinity")
+        raise ValueError("values must not contain NaN or infinity")
     if first.size == 0 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    # Center, so that differences of large sums keep their digits.
+    # Centered against cancellation.
     first, second = first - first.mean(), second - second.mean()
     products = (np.ones_like(first), first, second, first * first, second * second, first * second)
     sums: Array = np.stack([np.bincount(labels, weights=values) for values in products]).astype(np.float64)
@@ -94,10 +93,7 @@ def clustered_pearson(
 def clustered_spearman(
     x: ArrayLike, y: ArrayLike, clusters: ArrayLike, *, seed: int = 0, draws: int = 2000
 ) -> Correlation | None:
-    """Return :func:`clustered_pearson` of the ranks, ties at their mean rank.
-
-    The bootstrap resamples the ranks among all values; they are not recomputed for each draw.
-    """
+    """Return :func:`clustered_pearson` of the ranks, ties at their mean rank; draws keep the ranks among all values."""
     from scipy.stats import rankdata
 
     return clustered_pearson(rankdata(x), rankdata(y), clusters, seed=seed, draws=draws)

@@ -1,8 +1,7 @@
-"""95% intervals for means over problems, with the problem as the sampling unit.
+"""95% intervals of means over problems, clustered by problem.
 
-All samples of a problem share its difficulty, so they are not independent: each problem enters with one value (its
-pass@k, its mean reward, ...) and the spread between problems is the uncertainty. This is the cluster-robust
-standard error of Miller 2024 ("Adding Error Bars to Evals") with the problem as the cluster.
+Samples of a problem share its difficulty and are not independent, so each problem enters with one value (its pass@k,
+its mean reward, ...): the cluster-robust standard error of Miller 2024, "Adding Error Bars to Evals".
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ _NO_SPREAD = 1e-12
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None if the spread is unknown."""
+    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None without an estimate of the
+    variance."""
 
     value: float
     low: float | None
@@ -38,9 +38,9 @@ class Estimate:
 def mean_interval(values: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUNDED) -> Estimate:
     """Return the mean over problems or seeds with Student's t interval (n - 1 degrees of freedom) within ``bounds``.
 
-    No interval for a single value or for identical values. Raises ValueError without values.
+    The ends are None for a single value or identical values. Raises ValueError without values.
     """
-    data = _checked(values)
+    data = _validate(values)
     mean, n = float(data.mean()), len(data)
     if n < 2 or float(np.ptp(data)) <= _NO_SPREAD * float(np.abs(data).max()):
         return Estimate(mean, None, None, n)
@@ -49,7 +49,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUND
 
 
 def mean_intervals(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of :func:`mean_interval` of every column of a table [runs, points]; NaN where there is none."""
+    """Return the ends of :func:`mean_interval` of every column of a table [runs, points]; NaN if undefined."""
     columns = np.ascontiguousarray(table.T)
     n, means = len(table), columns.mean(-1)
     if n < 2:
@@ -59,7 +59,7 @@ def mean_intervals(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return means - half, means + half
 
 
-def of_difference(bounds: Bounds) -> Bounds:
+def difference_bounds(bounds: Bounds) -> Bounds:
     """Return the smallest and largest difference of two means within ``bounds``."""
     return bounds[0] - bounds[1], bounds[1] - bounds[0]
 
@@ -67,24 +67,23 @@ def of_difference(bounds: Bounds) -> Bounds:
 def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
     """Return the mean of values in [0, 1], one per problem, with Wilson's interval for the effective sample size.
 
-    The t interval leaves [0, 1] and has width zero when all problems agree. Wilson's score interval (1927) does
-    neither; for values between 0 and 1 it is used with n_eff = m (1 - m) / SE^2, m the mean and SE the cluster-robust
-    standard error, as surveys do (Korn and Graubard 1998; Dean and Pagano 2015). On 0/1 values n_eff is n - 1.
-    Raises ValueError without values or for one outside [0, 1].
+    The t interval exceeds [0, 1] and has width 0 for identical values; Wilson's score interval (1927) does neither.
+    n_eff = m (1 - m) / SE^2 with the mean m and the cluster-robust SE (Korn and Graubard 1998; Dean and Pagano 2015);
+    on 0/1 values it is n - 1. Raises ValueError without values or for one outside [0, 1].
     """
-    data = _checked(values)
+    data = _validate(values)
     if data.min() < 0.0 or data.max() > 1.0:
-        raise ValueError("a share lies between 0 and 1")
+        raise ValueError("shares must be between 0 and 1")
     n = len(data)
     if n < 2:
         return Estimate(float(data.mean()), None, None, n)
-    return share_of_error(float(data.mean()), math.sqrt(float(data.var(ddof=1)) / n), n)
+    return share_interval_of_error(float(data.mean()), math.sqrt(float(data.var(ddof=1)) / n), n)
 
 
-def share_of_error(mean: float, error: float, n: int) -> Estimate:
+def share_interval_of_error(mean: float, error: float, n: int) -> Estimate:
     """Return ``share_interval`` of a mean with a known standard ``error`` over ``n`` problems, two or more."""
     bernoulli, variance = mean * (1.0 - mean), error**2
-    # Identical values have no measurable spread: treat the problems as n Bernoulli draws.
+    # Identical values have variance 0: treat the problems as n Bernoulli draws.
     effective = bernoulli / variance if variance > 1e-12 else float(n)
     z2 = student_quantile(n - 1) ** 2
     centre = (mean + z2 / (2 * effective)) / (1 + z2 / effective)
@@ -97,30 +96,27 @@ def paired_interval(
 ) -> Estimate:
     """Return the mean of after - before over the same problems, in the same order, with its paired t interval.
 
-    Pairing removes the difficulty that both share (Miller 2024). ``bounds`` are those of each of the two.
-    Raises ValueError if the lengths differ.
+    Pairing removes the shared difficulty (Miller 2024). ``bounds``: of each mean. Raises ValueError for unequal
+    lengths.
     """
-    first, second = _checked(before), _checked(after)
+    first, second = _validate(before), _validate(after)
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} values before and {len(second)} after: a pair needs both")
-    return mean_interval(second - first, of_difference(bounds))
+        raise ValueError(f"paired values must have equal lengths; got {len(first)} and {len(second)}")
+    return mean_interval(second - first, difference_bounds(bounds))
 
 
 @lru_cache(maxsize=1024)
 def student_quantile(degrees: float, level: float = LEVEL) -> float:
-    """Return the two-sided quantile of Student's t: ``level`` of its mass lies between minus and plus this value.
-
-    Raises ValueError below one degree of freedom.
-    """
+    """Return q with P(|t| <= q) = ``level``, of Student's t. Raises ValueError below one degree of freedom."""
     if not degrees >= 1:
-        raise ValueError(f"degrees of freedom must be at least 1, not {degrees}")
+        raise ValueError(f"degrees of freedom must be at least 1; got {degrees}")
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, (1 + level) / 2))
 
 
-def _checked(values: Sequence[float] | np.ndarray) -> np.ndarray:
+def _validate(values: Sequence[float] | np.ndarray) -> np.ndarray:
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or data.size == 0:
-        raise ValueError("an estimate needs at least one problem")
+        raise ValueError("values must be one-dimensional with at least one problem")
     return data

@@ -1,4 +1,4 @@
-"""A permutation test of runs between two arms, and Holm's correction."""
+"""Permutation test of the runs of two arms, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from numpy.typing import ArrayLike
 
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.stats.clustered import unpaired_difference
-from rlvr_cli.stats.scores import Array, same_problems
+from rlvr_cli.stats.scores import Array, validate_problems
 
 _BATCH = 512
 
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """A two-sided p value, the smallest possible one, and the number of permutations.
-
-    ``exact``: over all permutations; otherwise over a random sample of them.
-    """
+    """A two-sided p-value, the smallest attainable one, and the number of permutations: all (``exact``) or sampled."""
 
     p_value: float
     smallest: float
@@ -32,23 +29,22 @@ class PermutationTest:
 def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 9999) -> PermutationTest | None:
     """Permute the runs of a [S1, P] and b [S2, P] between the arms; the statistic is the studentised mean difference.
 
-    Whole runs are permuted: the problems of a run are correlated, so flipping the sign of each problem's difference
-    mistakes the spread between runs for a difference between methods. p is exact if the runs are exchangeable: the
-    method has no effect on these problems and the seeds are not shared. Seeds that affect both arms alike make it
-    conservative. Dividing by the crossed standard error keeps it near its level if methods differ by problem but not in
-    the mean (Janssen 1997; Chung and Romano 2013). All permutations are used if there are at most ``draws`` + 1; else
-    ``draws`` random ones and the observed one, which p counts (Phipson and Smyth 2010), from the stream
-    ``stats/permutation`` of ``seed``. None with fewer than two seeds in an arm or two problems.
-    Raises ValueError as ``score_matrix``, for unequal numbers of problems and for ``draws`` below 1.
+    Whole runs are permuted: the problems of a run are correlated, so sign flips per problem mistake the variance
+    between runs for an effect of the method. p is exact if runs are exchangeable; shared seeds make it conservative.
+    Dividing by the crossed standard error keeps it near its level if methods differ by problem but not in the mean
+    (Janssen 1997; Chung and Romano 2013). All permutations are enumerated up to ``draws`` + 1; else ``draws`` random
+    ones, from the stream ``stats/permutation`` of ``seed``, plus the observed one (Phipson and Smyth 2010). None with
+    fewer than two seeds in an arm or two problems. Raises ValueError as ``validate_problems`` and for ``draws`` below
+    1.
     """
     if draws < 1:
-        raise ValueError(f"draws must be at least 1, not {draws}")
-    first, second = same_problems(a, b)
+        raise ValueError(f"draws must be at least 1; got {draws}")
+    first, second = validate_problems(a, b)
     if min(len(first), len(second)) < 2 or first.shape[1] < 2:
         return None
     from scipy import stats
 
-    # Center each problem, so that sums of squares keep their digits.
+    # Each problem is centered against cancellation.
     runs = np.concatenate([first, second])
     runs = runs - runs.mean(0)
     total = comb(len(runs), len(first))
@@ -56,7 +52,7 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     rows = np.arange(len(runs))
     result = stats.permutation_test(
         (rows[: len(first)], rows[len(first) :]),
-        lambda left, right, axis: np.abs(_studentised(runs[left], runs[right])).round(9),
+        lambda left, right, axis: np.abs(_studentise(runs[left], runs[right])).round(9),
         n_resamples=total if exact else draws,
         batch=_BATCH,
         alternative="greater",
@@ -68,8 +64,8 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     return PermutationTest(float(result.pvalue), smallest, permutations, exact)
 
 
-def _studentised(a: Array, b: Array) -> Array:
-    """Return the mean difference of a [..., S1, P] and b [..., S2, P] over its crossed standard error."""
+def _studentise(a: Array, b: Array) -> Array:
+    """Return the mean difference of a [..., S1, P] and b [..., S2, P] divided by its crossed standard error."""
     mean, variance = unpaired_difference(a, b)
     # Constant runs: a difference of 0 stays 0, any other is extreme.
     scale = max(float(np.abs(a).max()), float(np.abs(b).max()))
@@ -79,16 +75,15 @@ def _studentised(a: Array, b: Array) -> Array:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's step-down adjusted p values, in the order of the input (Holm 1979, "A Simple Sequentially
+    """Return Holm's step-down adjusted p-values, in the order of the input (Holm 1979, "A Simple Sequentially
     Rejective Multiple Test Procedure").
 
-    The i-th smallest of m becomes max over j <= i of min(1, (m - j + 1) p_(j)). Rejecting those at or below alpha keeps
-    the chance of any false rejection at alpha or less, however the tests depend on each other.
-    Raises ValueError for a value outside [0, 1] or NaN.
+    The i-th smallest of m becomes max over j <= i of min(1, (m - j + 1) p_(j)). It controls the family-wise error rate
+    under any dependence. Raises ValueError for a value outside [0, 1] or NaN.
     """
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
-        raise ValueError("p values are a list of numbers between 0 and 1")
+        raise ValueError("p-values must be a list of numbers between 0 and 1")
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(np.arange(len(p), 0, -1) * p[order]))

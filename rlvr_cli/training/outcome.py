@@ -11,7 +11,7 @@ from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
 from rlvr_cli.evaluation.tables import clear_difference, with_interval
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.stats.intervals import share_of_error
+from rlvr_cli.stats.intervals import share_interval_of_error
 from rlvr_cli.store.evaluation import Evaluation, held_out
 from rlvr_cli.store.metrics import accuracy_of, metric
 from rlvr_cli.store.training import whole_rows
@@ -69,4 +69,4 @@ def _with_error(row: Mapping[str, Any], prompts: int) -> str:
     value, error = row["accuracy"], row.get("accuracy/se")
     if not isinstance(error, float):
         return f"{value:.3f}"
-    return with_interval("accuracy", share_of_error(value, error, max(2, prompts)))
+    return with_interval("accuracy", share_interval_of_error(value, error, max(2, prompts)))

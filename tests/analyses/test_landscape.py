@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput, records, summary_of
-from rlvr_cli.analyses.landscape import ANALYSIS, LandscapeOptions, find_warning, make_course, measure
+from rlvr_cli.analyses.landscape import ANALYSIS, LandscapeOptions, find_warning, make_trajectory, measure
 from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
@@ -37,7 +37,7 @@ def lines(count: int = 12, **series: Sequence[Any]) -> list[dict[str, Any]]:
 def test_starts_ends_and_extremes() -> None:
     accuracy = [0.1, 0.2, 0.3, 0.9, 0.8, 0.5, 0.5, 0.5, 0.5, 0.5]
     length = [10.0, 20.0, 30.0, 100.0, 5.0, 40.0, 40.0, 40.0, 40.0, 40.0]
-    found = make_course(lines(10, accuracy=accuracy, length=length), 16).summary
+    found = make_trajectory(lines(10, accuracy=accuracy, length=length), 16).summary
     expected = {
         "accuracy_start": 0.2,
         "accuracy_best": 0.9,
@@ -76,7 +76,7 @@ def test_a_value_of_a_rollout_is_the_mean_over_its_updates() -> None:
             )
         )
     ]
-    found = make_course(rows, 16).summary
+    found = make_trajectory(rows, 16).summary
     assert found["ratio_distance_mean"] == pytest.approx(0.25)
     assert found["prob_distance_mean"] == pytest.approx(0.01)
     assert found["clip_share_mean"] == pytest.approx(0.15)
@@ -87,10 +87,10 @@ def test_a_length_that_stays_short_has_collapsed_and_one_that_comes_back_has_not
     stays = [20.0, 20, 20, 9, 20, 9, 9, 9, 9, 9, 9, 9]
     comes_back = [20.0, 20, 20, 9, 9, 9, 9, 20, 20, 20, 20, 20]
     explodes = [20.0, 20, 20, 20, 20, 20, 20, 41, 41, 41, 41, 41]
-    assert make_course(lines(length=stays), 16).summary["length_collapse_at"] == 6
-    assert make_course(lines(length=comes_back), 16).summary["length_collapse_at"] is None
-    assert make_course(lines(length=explodes), 16).summary["length_explosion_at"] == 8
-    assert make_course(lines(), 16).summary["length_explosion_at"] is None
+    assert make_trajectory(lines(length=stays), 16).summary["length_collapse_at"] == 6
+    assert make_trajectory(lines(length=comes_back), 16).summary["length_collapse_at"] is None
+    assert make_trajectory(lines(length=explodes), 16).summary["length_explosion_at"] == 8
+    assert make_trajectory(lines(), 16).summary["length_explosion_at"] is None
 
 
 def test_a_warning_is_far_from_the_first_rollouts_for_three_in_a_row() -> None:
@@ -105,20 +105,20 @@ def test_a_warning_is_far_from_the_first_rollouts_for_three_in_a_row() -> None:
 def test_the_lead_of_entropy_over_kl() -> None:
     entropy = [0.2, 0.21, 0.2, 0.19, 0.2, 0.2, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
     kl = [0.0, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.5, 0.5, 0.5]
-    found = make_course(lines(entropy=entropy, kl_reference=kl), 16)
+    found = make_trajectory(lines(entropy=entropy, kl_reference=kl), 16)
     assert found.kl == "kl_reference"
     assert [found.summary[f"{name}_warning_at"] for name in ("entropy", "kl")] == [7, 10]
     assert (found.summary["entropy_warning_lead"], found.summary["entropy_warning_first"]) == (3, 1)
     # Without a reference the policy that sampled stands in; one that never warns is later than one that does.
     noise = [0.001, *[0.0] * 10, 0.001]
     twice = [row | {"update": update} for row in lines(entropy=entropy, kl_old=noise) for update in (0, 1)]
-    late = make_course(twice, 16)
+    late = make_trajectory(twice, 16)
     assert (late.kl, late.summary["entropy_warning_lead"]) == ("kl_old", None)
     assert late.summary["entropy_warning_first"] == 1
-    assert make_course(lines(kl_reference=kl), 16).summary["entropy_warning_first"] == -1
-    assert make_course(lines(kl_reference=[0.1] * 12), 16).summary["entropy_warning_first"] == 0
+    assert make_trajectory(lines(kl_reference=kl), 16).summary["entropy_warning_first"] == -1
+    assert make_trajectory(lines(kl_reference=[0.1] * 12), 16).summary["entropy_warning_first"] == 0
     # With one update it is the policy that sampled, and its divergence is rounding.
-    assert make_course(lines(entropy=entropy, kl_old=noise), 16).summary["entropy_warning_lead"] is None
+    assert make_trajectory(lines(entropy=entropy, kl_old=noise), 16).summary["entropy_warning_lead"] is None
 
 
 def make_run(root: Path, name: str, rows: Sequence[dict[str, Any]], method: str = "grpo", seed: int = 0) -> RunDir:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analyses.method_step import MethodStep
-from rlvr_cli.analyses.ratio import entropy_bounds, measure_updates, plane_rows
+from rlvr_cli.analyses.ratio import entropy_bounds, entropy_rows, measure_updates
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Tokens
 
@@ -76,7 +76,7 @@ def test_clipped_tokens_are_compared_at_equal_probability() -> None:
     assert clipped["clipped_entropy_difference"] == pytest.approx(-0.1, abs=0.001)
     assert clipped["clipped_entropy"] > clipped["clipped_entropy_of_others"] + 0.1
     # All that are clipped are drawn, and a part of the others.
-    assert sum(row["clipped"] for row in plane_rows(now, entropies)) == 25
+    assert sum(row["clipped"] for row in entropy_rows(now, entropies)) == 25
 
 
 def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:

@@ -14,11 +14,11 @@ from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.analyses.weights import (
     MethodWeights,
-    Norms,
+    NormCache,
+    compute_weights,
     fit_ratio_decay,
     gradient_bias,
-    group_rows,
-    method_weights,
+    iter_group_rows,
 )
 from rlvr_cli.config.load import load_config
 from rlvr_cli.describe.weights import far_slope, left_bias
@@ -42,7 +42,7 @@ def method(name: str, *overrides: str) -> Method:
 
 
 def weights(name: str, scored: ScoredTokens) -> MethodWeights:
-    return method_weights(method(name, "method.kl.beta=0"), scored, eps_low=0.2, eps_high=0.2)
+    return compute_weights(method(name, "method.kl.beta=0"), scored, eps_low=0.2, eps_high=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_every_token_has_the_weight_and_the_region_of_the_paper(name: str, score
             assert float(found.on_log_prob[at]) == pytest.approx(PAPER[name](ratio, region))
             assert float(found.relative[at]) == pytest.approx(PAPER[name](ratio, region) / ratio)
     assert all(counts.values())
-    rows = list(group_rows(found))
+    rows = list(iter_group_rows(found))
     groups = {row["name"]: row for row in rows}
     assert {region: groups[region]["tokens"] for region in REGIONS} == counts
     assert groups["all"]["tokens"] == sum(LENGTHS) == sum(row["tokens"] for row in rows if row["by"] == "old_prob")
@@ -94,7 +94,7 @@ def test_every_token_has_the_weight_and_the_region_of_the_paper(name: str, score
 
 def test_coefficient_bias_and_means_by_hand(scored: ScoredTokens) -> None:
     found = weights("dgpo", scored)
-    group = next(row for row in group_rows(found) if row["name"] == "HP")
+    group = next(row for row in iter_group_rows(found) if row["name"] == "HP")
     chosen = found.region("HP")
     ratio = (scored.log_probs - scored.old_log_probs)[chosen].exp().numpy()
     advantage = np.array([{0: 2, 3: 1, 4: 1}[int(row)] for row in chosen.nonzero()[:, 0]])
@@ -129,7 +129,7 @@ def test_gradient_bias_is_that_of_a_loop_over_tokens(scored: ScoredTokens) -> No
                 pair = torch.stack([(weight - ratio) * flat, ratio * flat])
                 sums[name][region_of(ratio, advantage)] += advantage * pair
     for name, of_regions in sums.items():
-        norms = Norms(lambda coefficients: norm(gradient(policy, rows, coefficients)))
+        norms = NormCache(lambda coefficients: norm(gradient(policy, rows, coefficients)))
         measured = gradient_bias(found[name], norms)
         for region, pair in {**of_regions, "all": torch.stack(list(of_regions.values())).sum(dim=0)}.items():
             expected = float(pair[0].norm() / pair[1].norm())

@@ -98,7 +98,7 @@ def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
     scores = {name: rng.normal(0, 0.02, (6, 1)) + rng.normal(0, 0.3, (6, 100)) for name in "abcde"}
     found = contrasts(scores, target=0.05)["b"]
     assert found.needed is not None and found.difference.components is not None
-    assert found.needed.seeds == PlannedTest(found.difference.components, alpha=0.05 / 4).seeds(0.05, 100)
+    assert found.needed.seeds == PlannedTest(found.difference.components, alpha=0.05 / 4).required_seeds(0.05, 100)
 
 
 def test_a_difference_without_a_p_is_counted_in_the_family() -> None:

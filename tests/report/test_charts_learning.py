@@ -19,7 +19,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.chart import thin
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.stats.intervals import share_of_error
+from rlvr_cli.stats.intervals import share_interval_of_error
 from rlvr_cli.store.find import Run
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import by_key, charted, column, elements, found, heights, texts, thin_lines
@@ -62,7 +62,7 @@ def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Pa
         "accuracy"
     ]
     # As of a held-out evaluation: no share is above 1, and problems that agree are no certainty.
-    ends = [share_of_error(*one, 8) for one in ((0.5, 0.05), (0.98, 0.04), (0.0, 0.0))]
+    ends = [share_interval_of_error(*one, 8) for one in ((0.5, 0.05), (0.98, 0.04), (0.0, 0.0))]
     low, high = (
         [f"{100 * (end or 0.0):.1f}%" for end in side] for side in zip(*((e.low, e.high) for e in ends), strict=True)
     )

@@ -14,7 +14,7 @@ from rlvr_cli.stats.clustered import (
     p_value,
     two_way,
 )
-from rlvr_cli.stats.scores import Outcomes, outcomes
+from rlvr_cli.stats.scores import Outcomes, count_outcomes
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.random((4, 6)) + RNG.normal(0, 0.3, (4, 1)) + RNG.normal(0, 0.3, 6)
@@ -44,7 +44,7 @@ def test_the_mean_squares_are_those_of_the_sums_written_out() -> None:
     assert table.mean == pytest.approx(grand)
     assert table.runs == pytest.approx(problems * sum((r - grand) ** 2 for r in rows) / (seeds - 1))
     assert table.problems == pytest.approx(seeds * sum((c - grand) ** 2 for c in columns) / (problems - 1))
-    assert table.rest == pytest.approx(rest / ((seeds - 1) * (problems - 1)))
+    assert table.residual == pytest.approx(rest / ((seeds - 1) * (problems - 1)))
 
 
 def test_the_parts_are_unbiased_and_the_interval_is_made_of_them() -> None:
@@ -53,12 +53,12 @@ def test_the_parts_are_unbiased_and_the_interval_is_made_of_them() -> None:
         0, 0.2, (4000, 4, 30)
     )  # fmt: skip
     table = two_way(data)
-    assert (table.runs - table.rest).mean() / 30 == pytest.approx(0.02**2, rel=0.1)
-    assert (table.problems - table.rest).mean() / 4 == pytest.approx(0.1**2, rel=0.05)
-    assert table.rest.mean() == pytest.approx(0.2**2, rel=0.02)
+    assert (table.runs - table.residual).mean() / 30 == pytest.approx(0.02**2, rel=0.1)
+    assert (table.problems - table.residual).mean() / 4 == pytest.approx(0.1**2, rel=0.05)
+    assert table.residual.mean() == pytest.approx(0.2**2, rel=0.02)
     assert table.variance.total.mean() == pytest.approx(table.mean.var(), rel=0.1)
 
-    a, b, rest = (float(square) for square in (two_way(TABLE).runs, two_way(TABLE).problems, two_way(TABLE).rest))
+    a, b, rest = (float(square) for square in (two_way(TABLE).runs, two_way(TABLE).problems, two_way(TABLE).residual))
     run, problem = a / 24, (b - rest) / 24
     half = np.sqrt(stats.t.ppf(0.975, 3) ** 2 * run + stats.t.ppf(0.975, 5) ** 2 * problem)
     found = crossed_interval(TABLE)
@@ -132,24 +132,24 @@ def test_what_is_no_table_of_scores_is_refused() -> None:
         ([[0.1, float("nan")]], "1 of 2 scores are NaN"),
         ([[0.1, float("inf")]], "infinite"),
         ([0.1, 0.2], "two dimensions"),
-        (np.empty((3, 0)), "no scores: 3 seeds x 0 problems"),
+        (np.empty((3, 0)), "must not be empty; got 3 seeds x 0 problems"),
         ([[0.1], [0.1, 0.2]], "must be numbers"),
     ):
         with pytest.raises(ValueError, match=message):
             crossed_interval(values)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="4 seeds in one arm and 3"):
+    with pytest.raises(ValueError, match="same seeds; got 4 and 3"):
         crossed_difference([TABLE], [TABLE[:3]])
     for paired in (True, False):
-        with pytest.raises(ValueError, match="6 problems in one arm and 5"):
+        with pytest.raises(ValueError, match="same problems; got 6 and 5"):
             crossed_difference([TABLE], [TABLE[:, :5]], paired=paired)
-    with pytest.raises(ValueError, match="6 problems in one arm and 5"):
-        outcomes(TABLE, TABLE[:, :5])
+    with pytest.raises(ValueError, match="same problems; got 6 and 5"):
+        count_outcomes(TABLE, TABLE[:, :5])
 
 
 def test_wins_ties_and_losses_are_of_the_means_over_seeds() -> None:
     a, b = np.array([[0.1, 1.0, 0.5], [0.3, 0.0, 0.5]]), np.array([[0.3, 0.4, 0.6], [0.1, 0.5, 0.6], [0.2, 0.3, 0.6]])
-    assert outcomes(a, b) == Outcomes(wins=1, ties=1, losses=1)
-    assert outcomes(a, a) == Outcomes(wins=0, ties=3, losses=0)
+    assert count_outcomes(a, b) == Outcomes(wins=1, ties=1, losses=1)
+    assert count_outcomes(a, a) == Outcomes(wins=0, ties=3, losses=0)
 
 
 def test_run_means_that_agree_to_the_last_digit_do_not_make_a_mean_certain() -> None:
@@ -159,7 +159,7 @@ def test_run_means_that_agree_to_the_last_digit_do_not_make_a_mean_certain() -> 
     assert table.runs == pytest.approx(0.0)
     found = crossed_interval(tied)
     assert found.standard_error is not None and found.p_value is not None
-    assert found.standard_error**2 >= table.rest / 16 * (1 - 1e-9)
+    assert found.standard_error**2 >= table.residual / 16 * (1 - 1e-9)
     assert found.p_value > 0.05
 
 
@@ -206,7 +206,7 @@ def test_the_difference_over_tasks_of_its_parts_written_out(seed: int) -> None:
     runs = [(float(two_way(table).runs) / table.size / 4, len(table) - 1) for table in (*a, *b)]
     problems = []
     for first, second in zip(a, b, strict=True):
-        rest = sum(float(two_way(table).rest) / table.size for table in (first, second))
+        rest = sum(float(two_way(table).residual) / table.size for table in (first, second))
         spread = (first.mean(0) - second.mean(0)).var(ddof=1) / first.shape[1]
         problems.append((max(spread - rest, 0.0) / 4, first.shape[1] - 1))
     half = 0.0
@@ -222,9 +222,9 @@ def test_the_difference_over_tasks_of_its_parts_written_out(seed: int) -> None:
 def test_tasks_that_are_refused() -> None:
     a = RNG.random((4, 30))
     for tables, together, message in (
-        ([], False, "no task"),
-        ([a, a[:, :1]], False, "two problems in every task"),
-        ([a, a[:3]], True, "equally many in each"),
+        ([], False, "must not be empty"),
+        ([a, a[:, :1]], False, "at least two problems"),
+        ([a, a[:3]], True, "equal numbers of runs"),
         ([a, [[np.nan, 1.0]]], False, "NaN"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -16,7 +16,7 @@ from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import finite
 from rlvr_cli.core.text import capitalize
-from rlvr_cli.stats.intervals import share_of_error
+from rlvr_cli.stats.intervals import share_interval_of_error
 from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
@@ -149,7 +149,7 @@ def rollout_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]
     for row in records.rows:
         value, error = finite(row.get(name)), finite(row.get(f"{name}/se"))
         if value is not None and error is not None and METRICS[name].share:
-            estimate = share_of_error(value, error, max(2, records.run.config.rollout.prompts))
+            estimate = share_interval_of_error(value, error, max(2, records.run.config.rollout.prompts))
             if estimate.low is not None and estimate.high is not None:
                 ends[row["rollout"]] = (estimate.low, estimate.high)
     return ends
