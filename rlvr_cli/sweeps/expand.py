@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rlvr_cli.config.load import SweepRow, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.user_files import names_user_file
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.layers import format_override, override_label
+from rlvr_cli.core.layers import format_override, override_label, parse_override
 from rlvr_cli.core.text import ellipsize
 from rlvr_cli.models.reading import check_readable
 from rlvr_cli.sweeps.axes import METHOD, AxisPoint, SweepAxes, combinations, full_key, read_axes, values_of
@@ -218,14 +219,17 @@ def _override_problems(overrides: Sequence[str], axes: SweepAxes) -> list[SpecPr
 def _misplaced_files(common: Sequence[tuple[str, str]], axes: SweepAxes) -> list[SpecProblem]:
     """Report Python files of methods and tasks where the sweep does not copy them: overrides, and axes of tasks."""
     points = [point for axis in axes.axes for point in axis.points]
-    written = [(location, *text.partition("=")[::2]) for location, text in common]
-    written += [(point.location, key, str(value)) for point in points for key, value in point.values.items()]
-    message = "name a Python file in `methods` or in the base configuration (`base`): the sweep keeps a copy of those"
-    return [
-        (location, f"{key}: {message}")
-        for location, key, value in written
-        if full_key(key.strip()) in (METHOD, "task.name") and names_user_file(value)
-    ]
+    texts = [*common, *((point.location, format_override(*item)) for point in points for item in point.values.items())]
+    problems: list[SpecProblem] = []
+    for location, text in texts:
+        # Invalid overrides are reported with the trials.
+        with suppress(ValueError):
+            for section, value in parse_override(KEYS, text).data.items():
+                name = value.get("name") if isinstance(value, dict) else value
+                if section in ("method", "task") and isinstance(name, str) and names_user_file(name):
+                    allowed = "a Python file must be in `methods` or `base`, which the sweep copies"
+                    problems.append((location, f"{section}: {allowed}; got {name}"))
+    return problems
 
 
 def _search_problems(sweep: Sweep) -> list[SpecProblem]:

@@ -40,6 +40,7 @@ MOST_IDLE = 100
 _SEEDS = 2**32
 # User attributes of a trial of the study: the ids of its runs, or why it has none.
 RUNS, UNUSED = "runs", "unused"
+REPEATED = "repeated"
 
 
 def distribution(axis: Axis) -> BaseDistribution:
@@ -160,26 +161,23 @@ class Search:
         return [trial for trial in self._trials_of_study() if RUNS in trial.user_attrs]
 
     def _ask(self, plan: SweepPlan) -> None:
-        """Ask the sampler for the next configuration, and record its runs, or why it is not run."""
+        """Ask the sampler for a configuration and record its runs; tell it at once of an invalid or repeated one."""
         number = sum(not _was_dropped(trial) for trial in self._trials_of_study())
         self.study.sampler = self._sampler(number)
         trial = self.study.ask({axis_name(axis): distribution(axis) for axis in self.space.axes})
-        points = self.space.points(trial.params)
-        rejected = "excluded" if self.space.excludes(points) else None
-        runs: list[str] = []
         try:
-            runs = [] if rejected else [run.id for run in self._trials(trial.params, plan)]
+            runs = [run.id for run in self._trials(trial.params, plan)]
         except UserError as error:
-            rejected = error.problems[0]
-        earlier = next((other for other in self.configurations() if _runs(other) == runs), None)
-        if rejected is None and earlier is None:
-            trial.set_user_attr(RUNS, runs)
-            return
-        trial.set_user_attr(UNUSED, rejected or "repeated")
-        if earlier is None:
+            trial.set_user_attr(UNUSED, error.problems[0])
             # A sampler treats a trial pruned without values as the worst.
             self.study.tell(trial, state=TrialState.PRUNED)
-        elif earlier.state == TrialState.COMPLETE:
+            return
+        earlier = next((other for other in self.configurations() if _runs(other) == runs), None)
+        if earlier is None:
+            trial.set_user_attr(RUNS, runs)
+            return
+        trial.set_user_attr(UNUSED, REPEATED)
+        if earlier.state == TrialState.COMPLETE:
             self.study.tell(trial, earlier.value)
         else:
             self.study.tell(trial, state=TrialState.FAIL)
@@ -188,8 +186,8 @@ class Search:
         """End suggestions whose process was killed before it recorded them; the sampler repeats them."""
         for trial in self._trials_of_study():
             if trial.state == TrialState.RUNNING and RUNS not in trial.user_attrs:
-                rejected = trial.user_attrs.get(UNUSED, "repeated") != "repeated"
-                self.study.tell(trial.number, state=TrialState.PRUNED if rejected else TrialState.FAIL)
+                invalid = trial.user_attrs.get(UNUSED, REPEATED) != REPEATED
+                self.study.tell(trial.number, state=TrialState.PRUNED if invalid else TrialState.FAIL)
 
     def _tell(self, statuses: Mapping[str, TrialStatus]) -> None:
         """Tell the sampler the value of each configuration whose runs have ended. Failed runs may be retried."""
@@ -250,9 +248,11 @@ class Search:
         return spent
 
     def _trials(self, parameters: dict[str, object], plan: SweepPlan) -> list[Trial]:
-        """Return the trials of a configuration, one per seed. Raises UserError if it is invalid."""
+        """Return the trials of a configuration, one per seed. Raises UserError if it is excluded or invalid."""
         assert plan.search is not None
         base, points = [Path(name) for name in plan.search.base], self.space.points(parameters)
+        if self.space.excludes(points):
+            raise UserError("excluded")
         shorts = short_keys(self.space.keys)
         trials: list[Trial] = []
         for seed in self.space.seeds:
