@@ -20,7 +20,7 @@ from rlvr_cli.cli.options import (
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, print_waiting
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.metrics import PairedComparison
+    from rlvr_cli.evaluation.estimates import PairedComparison
     from rlvr_cli.store.evaluation import Evaluation
 
 

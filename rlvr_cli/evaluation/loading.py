@@ -9,7 +9,7 @@ from pathlib import Path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.evaluation.store import Sampler
+from rlvr_cli.evaluation.sample_store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.source import PRESETS, resolve_model
 
@@ -77,7 +77,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
     from rlvr_cli.models.tokenizer import load_facts
 
     facts = None
-    if subject.known:
+    if subject.local:
         try:
             facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, config))
         except UserError as error:

@@ -16,7 +16,7 @@ from rlvr_cli.core.text import for_terminal
 from rlvr_cli.launch.stopping import say, showing
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.store import Progress, ProgressCallback
+    from rlvr_cli.evaluation.sample_store import Progress, ProgressCallback
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -17,8 +17,8 @@ import torch
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.evaluation.sample_store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.reading import too_long
@@ -102,7 +102,7 @@ class BatchSampler(Sampler):
 
         stored = self.world.from_main(stored_keys)
         by_id = {problem.id: problem for problem in problems}
-        size = settings.kept_at_once * self.world.processes
+        size = settings.chunk_size * self.world.processes
         for temperature, keys in passes(problems, settings):
             for first in range(0, len(keys), size):
                 missing = [key for key in keys[first : first + size] if key not in stored]
@@ -132,10 +132,10 @@ class BatchSampler(Sampler):
             seed=stream_seed(settings.seed, "eval"),
             temperature=temperature,
             top_p=settings.top_p if temperature > 0 else 1.0,
-            max_rows=settings.kept_at_once,
+            max_rows=settings.chunk_size,
         )
         if settings.batch is None and self.engine is sample:
-            params = replace(params, max_rows=min(settings.kept_at_once, rows_that_fit(self.model, of_rows, params)))
+            params = replace(params, max_rows=min(settings.chunk_size, rows_that_fit(self.model, of_rows, params)))
 
         def sampled(on_done: OnDone | None) -> Completions:
             if temperature:

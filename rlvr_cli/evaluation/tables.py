@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr_cli.core.terminal import Cell, Marked
-from rlvr_cli.evaluation.metrics import PairedComparison, PairedDifference
+from rlvr_cli.evaluation.estimates import PairedComparison, PairedDifference
 from rlvr_cli.store.metrics import accuracy_of, metric
 
 if TYPE_CHECKING:

@@ -67,12 +67,12 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     spec = file.spec.eval
     if spec is None:
         return []
-    from rlvr_cli.evaluation.settings import idle_key
+    from rlvr_cli.evaluation.settings import unused_key_reason
 
     problems: list[SpecProblem] = []
     for key in spec.set:
         location = file.location("eval", "set", key)
-        if reason := idle_key(key):
+        if reason := unused_key_reason(key):
             problems.append((location, f"eval.set: {key}: has no effect; {reason}"))
         elif key == "eval.base_url":
             # On the command line of `rlvr eval` it would decide where API keys are sent.

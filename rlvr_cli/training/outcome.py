@@ -8,7 +8,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.terminal import Cell
-from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
+from rlvr_cli.evaluation.estimates import PairedDifference, compare_evals
 from rlvr_cli.evaluation.tables import clear_difference, with_interval
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.compare.words import amount, comparative
-from rlvr_cli.evaluation.metrics import problem_metrics
+from rlvr_cli.evaluation.estimates import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.store.metrics import METRICS, SFT, Metric, problem_value, training_metrics

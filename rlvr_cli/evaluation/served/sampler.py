@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.evaluation.sample_store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.evaluation.served.kinds import TAKE_IDS, Answer, Prompt
 from rlvr_cli.evaluation.served.options import Say
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, prompt_text, text_prompts
 from rlvr_cli.evaluation.served.server import Client, Server
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, response_text

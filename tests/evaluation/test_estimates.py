@@ -11,8 +11,7 @@ import pytest
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.evaluation.metrics import (
+from rlvr_cli.evaluation.estimates import (
     average,
     compare_evals,
     compare_models,
@@ -21,6 +20,7 @@ from rlvr_cli.evaluation.metrics import (
     range_of_rewards,
     summarise,
 )
+from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.evaluation.sampling import row_key
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation, sample_check

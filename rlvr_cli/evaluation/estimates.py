@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.sample_store import SampleKey
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
