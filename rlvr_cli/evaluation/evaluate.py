@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.estimates import average, equal_answers, problem_metrics, range_of_rewards, summarise
+from rlvr_cli.evaluation.estimates import average, find_equal_answers, problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.sample_store import ProgressCallback, Sampler, SampleStore
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import (
@@ -20,9 +20,9 @@ from rlvr_cli.store.evaluation import (
     Evaluation,
     ProblemValues,
     Provenance,
+    add_hashes,
     read_evaluation,
     read_result,
-    sealed,
 )
 from rlvr_cli.store.metrics import GREEDY, REWARD_RANGE
 from rlvr_cli.tasks.base import Task
@@ -83,7 +83,7 @@ def evaluate_with(
     with store.open() as samples:
         sampler.fill(store, task, problems, settings)
         settings = _extend_settings(settings, problems, out_dir)
-        same = equal_answers(task, problems, samples, settings)
+        same = find_equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
         provenance = provenance or Provenance("", "", problems_name(task.name, task.settings["data"]))
         result = metrics_document(rows, settings, task, digest(identity), provenance)
@@ -153,6 +153,6 @@ def write_results(evaluation: Evaluation) -> Evaluation:
     lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in evaluation.rows)
     problems = "".join(lines)
     write_text(evaluation.folder / "problems.jsonl", problems)
-    written = replace(evaluation, result=sealed(evaluation.result, problems))
+    written = replace(evaluation, result=add_hashes(evaluation.result, problems))
     write_json(path, written.result)
     return written

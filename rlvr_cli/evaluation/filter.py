@@ -20,7 +20,7 @@ from rlvr_cli.core.errors import RunError, UserError, collecting
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, runs_root
-from rlvr_cli.evaluation.loading import load_subject, names_of
+from rlvr_cli.evaluation.loading import label_and_stem, load_subject
 from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.sample_store import SampleStore
 from rlvr_cli.evaluation.served.options import key_note, option_problems
@@ -143,7 +143,7 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     task = job.config.task.for_model(subject.style or sampler.style)
     identity = sampler.identity(task, job.settings)
     name = problems_name(job.config.task.name, job.config.task.data)
-    label, stem = names_of(subject, sampler)
+    label, stem = label_and_stem(subject, sampler)
     folder = subject.root / f"{slug(name)}-{job.settings.split}-{stem}-{digest(identity)[:8]}"
     attempted: list[Attempted] = []
     with view.watch(f"{label} on {name}") as progress:

@@ -12,9 +12,9 @@ from typing import Any
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.estimates import PairedComparison, compare_models
+from rlvr_cli.evaluation.estimates import PairedComparison, compare_by_subgroup
 from rlvr_cli.evaluation.jobs import EvalJob
-from rlvr_cli.evaluation.loading import load_subject, names_of, revision_of, tokenizer_location
+from rlvr_cli.evaluation.loading import label_and_stem, load_subject, revision_of, tokenizer_location
 from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.sample_store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
@@ -145,7 +145,7 @@ def _evaluate(job: EvalJob, subject: EvaluatedModel, sampler: Sampler, view: Pro
     task, tokenizer = job.config.task.for_model(subject.style or sampler.style), sampler.tokenizer
     identity = sampler.identity(task, job.settings)
     benchmark = job.benchmark or problems_name(job.config.task.name, job.config.task.data)
-    model, stem = names_of(subject, sampler)
+    model, stem = label_and_stem(subject, sampler)
     if sampler.served_as is not None and subject.step is not None:
         # A server may serve any checkpoint under the same name.
         identity, stem = {**identity, "step": subject.step}, f"{subject.stem}-{stem}"
@@ -198,6 +198,6 @@ def _finish(job: EvalJob, evaluations: list[Evaluation], before: Evaluation | No
     if before is None:
         return outcome, None
     runs = {target.run.path for target in (job.target, job.against) if target and target.run}
-    comparison = compare_models(before, outcome, note=TWO_RUNS if len(runs) > 1 else None)
+    comparison = compare_by_subgroup(before, outcome, note=TWO_RUNS if len(runs) > 1 else None)
     write_json(outcome.folder / f"against-{before.folder.name}.json", comparison.as_json())
     return outcome, comparison
