@@ -21,9 +21,9 @@ from rlvr_cli.core.section import Section
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.store.arm import Arm, group_arms
-from rlvr_cli.store.find import Run, find_runs
+from rlvr_cli.store.find import Run, load_runs
 from rlvr_cli.store.metrics import HELD_OUT
-from rlvr_cli.store.training import Points, by_rollout, learning_curves, recorded_values, whole_rows
+from rlvr_cli.store.training import Points, average_by_rollout, filter_step_rows, learning_curves, recorded_values
 
 # Rollouts averaged at the start and at the end of a run.
 START, END = 3, 5
@@ -58,7 +58,7 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
     Raises:
         UserError: a run without an optimizer step or without that rollout; two runs of an arm with the same seed.
     """
-    selected = find_runs([str(run.path) for run in inputs.runs], inputs.root, unfinished=True)
+    selected = load_runs([str(run.path) for run in inputs.runs], inputs.root, unfinished=True)
     runs, problems = selected.runs, list(selected.problems)
     arms: tuple[Arm, ...] = ()
     with collect_problems(problems):
@@ -96,7 +96,7 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
 
 
 def _read_trajectory(run: Run, last: int | None) -> Trajectory:
-    rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
+    rows = filter_step_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
         raise UserError(f"{run.path}: no optimizer step recorded yet.")
     newest = max(row["rollout"] for row in rows)
@@ -245,10 +245,10 @@ def _read_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     # Of several held-out evaluations, the first.
     held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
     return {
-        **{name: by_rollout(recorded_values(rows, name)) for name in CURVES},
+        **{name: average_by_rollout(recorded_values(rows, name)) for name in CURVES},
         "eval": next(held_out, ()),
-        "ratio_distance": by_rollout((row["rollout"], _ratio_distance(row)) for row in rows),
-        "clip_share": by_rollout((row["rollout"], _clip_share(row)) for row in rows),
+        "ratio_distance": average_by_rollout((row["rollout"], _ratio_distance(row)) for row in rows),
+        "clip_share": average_by_rollout((row["rollout"], _clip_share(row)) for row in rows),
     }
 
 

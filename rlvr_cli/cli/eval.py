@@ -20,7 +20,7 @@ from rlvr_cli.cli.options import (
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, print_waiting
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.metrics import PairedComparison
+    from rlvr_cli.evaluation.estimates import PairedComparison
     from rlvr_cli.store.evaluation import Evaluation
 
 
@@ -125,7 +125,7 @@ def command(
     )
     if jobs[0].config.eval.engine != "openai":
         print_waiting()
-    from rlvr_cli.evaluation.overview import overview, write_overview
+    from rlvr_cli.evaluation.overview import build_overview, write_overview
     from rlvr_cli.evaluation.problems import with_problems
     from rlvr_cli.evaluation.progress import progress_view
     from rlvr_cli.evaluation.run import run_jobs
@@ -140,7 +140,7 @@ def command(
             results.append({**result, "against": comparison.as_json()} if comparison else result)
     tables = []
     for table in job_tables:
-        content = overview(table, jobs, outcomes)
+        content = build_overview(table, jobs, outcomes)
         path = None
         if table.suite is not None:
             path = write_overview(table.suite.name, table.rows, jobs, outcomes, content)
@@ -153,7 +153,7 @@ def command(
 
 
 def _show_overview(content: dict[str, Any], path: Path | None) -> None:
-    from rlvr_cli.evaluation.overview import average_lines, overview_table
+    from rlvr_cli.evaluation.overview import format_averages, overview_table
 
     name = f"suite {content['suite']}, {content['paper']}" if content["suite"] else "benchmarks"
     echo(f"\n{content['label']}: {name} [95% intervals]")
@@ -161,7 +161,7 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
     print_table(header, rows)
     if content["suite"]:
         echo("* = the paper's figure")
-    for line in [*average_lines(content), *(f"- {note}" for note in content["notes"])]:
+    for line in [*format_averages(content), *(f"- {note}" for note in content["notes"])]:
         echo(line)
     if path is not None:
         echo(f"suite: {path}")

@@ -166,7 +166,7 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.runs.records import damaged_records, read_seal
-    from rlvr_cli.store.training import whole_rows
+    from rlvr_cli.store.training import filter_step_rows
 
     run = RunDir(path)
     checkpoints = survey(run.checkpoints_dir)
@@ -177,7 +177,7 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         faults += damaged_records(run, read_seal(run) or {})
     except RunError as error:
         faults.append(str(error))
-    rows = whole_rows(lines)
+    rows = filter_step_rows(lines)
     if len(rows) < len(lines):
         faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's.")
     contents = {
@@ -248,10 +248,10 @@ def _rows(runs: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
 
 
 def _status(run: dict[str, Any]) -> Cell:
-    from rlvr_cli.collapse.alerts import alerts_on
+    from rlvr_cli.collapse.alerts import active_alerts
 
     job = f"job {run['slurm_job']} {run['slurm_state']}" if run["slurm_state"] else ""
-    more = [text for text in (alerts_on(run["last_metrics"]), job) if text]
+    more = [text for text in (active_alerts(run["last_metrics"]), job) if text]
     return format_state(str(run["status"]), "".join(f", {text}" for text in more))
 
 

@@ -276,8 +276,8 @@ def filter_command(
     from rlvr_cli.evaluation.progress import progress_view
 
     with progress_view("attempts") as view:
-        account = run_filter(job, options, view)
+        report = run_filter(job, options, view)
     if form == "json":
-        print_json({"output": str(out), **account})
+        print_json({"output": str(out), **report})
         return
-    echo("\n".join(filter_sentences(out, account)))
+    echo("\n".join(filter_sentences(out, report)))

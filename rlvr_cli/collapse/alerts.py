@@ -84,7 +84,7 @@ class Alert:
         return f"{self.title}: {self.evidence}; {MEANINGS[self.name]}"
 
 
-def alerts_on(row: Mapping[str, Any]) -> str:
+def active_alerts(row: Mapping[str, Any]) -> str:
     """Return the names of the active alerts of a line of metrics.jsonl, or ""."""
     names = (name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name])
     return ", ".join(name.replace("_", " ") for name in names)

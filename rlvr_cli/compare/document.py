@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.compare.results import ArmCurve, ArmOnTask, ArmOverTasks, ArmResult, Comparison, TaskComparison
 from rlvr_cli.compare.words import (
     VERDICTS,
-    cost_text,
+    describe_comparison,
+    format_cost,
+    format_p,
     lines_after,
     lines_before,
     mean_sentence,
     metric_text,
     noun,
-    p_text,
     power_lines,
     sentence,
-    what_is_compared,
 )
 from rlvr_cli.core.table import ResultDocument, Table, flat_cells
 from rlvr_cli.evaluation.tables import Row as Cells
-from rlvr_cli.evaluation.tables import clear_difference, metric_name, metric_value_text, with_interval
+from rlvr_cli.evaluation.tables import format_metric, mark_difference, metric_name, with_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +111,7 @@ def _task(comparison: TaskComparison) -> dict[str, Any]:
         "match": None if budget is None else {"budget": budget, "start": scores.start, "end": scores.end},
         "paired": scores.paired,
         "baseline": scores.baseline,
-        "compared": what_is_compared(comparison),
+        "compared": describe_comparison(comparison),
         "arms": [_on_task(comparison, row) for row in comparison.rows],
         "power": power_lines(comparison),
         "notes": list(scores.notes),
@@ -175,7 +175,7 @@ def task_tables(comparison: TaskComparison) -> list[Table]:
     header = ["", f"{metric_name(metric)} [95%]", "difference [95%]", P, "won/tied/lost", *COSTS.values()]
     rows = []
     for row in comparison.rows:
-        costs = ["1x" if row.contrast is None else cost_text(row, cost) for cost in COSTS]
+        costs = ["1x" if row.contrast is None else format_cost(row, cost) for cost in COSTS]
         rows.append([*_cells(metric, row), *costs])
     table = _tested(header, rows, tested=comparison.tested)
     curves = [(row.arm, row.curve) for row in comparison.rows if row.curve is not None]
@@ -211,8 +211,8 @@ def _cells(metric: str, row: ArmResult) -> Cells:
     counts = contrast.outcomes
     return [
         *cells,
-        clear_difference(metric, contrast.difference.value, text) if clear else text,
-        p_text(contrast.p_holm),
+        mark_difference(metric, contrast.difference.value, text) if clear else text,
+        format_p(contrast.p_holm),
         f"{counts.wins}/{counts.ties}/{counts.losses}",
     ]
 
@@ -226,10 +226,10 @@ def _tested(header: Sequence[str], rows: Sequence[Cells], *, tested: bool) -> Ta
 def _curve_table(comparison: TaskComparison, curves: Sequence[tuple[str, ArmCurve]]) -> Table:
     """Return the mean height of learning curves up to the common budget, and when they reach a level."""
     metric, budget = comparison.scores.metric, comparison.scores.request.match
-    header = ["", "area, difference [95%]", f"{budget} to reach {metric_value_text(metric, curves[0][1].level)}"]
+    header = ["", "area, difference [95%]", f"{budget} to reach {format_metric(metric, curves[0][1].level)}"]
     rows: list[Cells] = []
     for arm, curve in curves:
-        area = metric_value_text(metric, curve.area.value)
+        area = format_metric(metric, curve.area.value)
         change = f", {with_interval(metric, curve.difference, signed=True)}" if curve.difference else ""
         reached = [at for at in curve.reached if at is not None]
         some = "" if len(reached) == len(curve.reached) else f" ({len(reached)} of {len(curve.reached)} runs)"

@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import count, did_you_mean, ellipsize
 from rlvr_cli.methods.preset import flat
-from rlvr_cli.store.evaluation import Evaluation, finals, last, results_in
+from rlvr_cli.store.evaluation import Evaluation, final_evaluations, iter_results, last
 from rlvr_cli.store.find import Run, eval_options, sweep_evaluation
 from rlvr_cli.tasks.sets import problems_name
 
@@ -28,7 +28,7 @@ def choose_evaluations(
     problems, by_run = list[str](), dict[str, list[Evaluation]]()
     for run in runs:
         with collect_problems(problems):
-            by_run[run.path] = finals(run.dir, benchmark)
+            by_run[run.path] = final_evaluations(run.dir, benchmark)
     if not problems:
         benchmark = _benchmark(benchmark, runs, by_run)
     filters = [_filter(text, problems) for text in where]
@@ -74,7 +74,7 @@ def _benchmark(name: str | None, runs: Sequence[Run], by_run: Mapping[str, Seque
             "`rlvr compare --over benchmark` compares over all."
         )
     if name is not None and not names:
-        others = sorted({str(result["benchmark"]) for run in runs for result in results_in(run.dir.eval_dir)})
+        others = sorted({str(result["benchmark"]) for run in runs for result in iter_results(run.dir.eval_dir)})
         if others:
             raise UserError(
                 f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, others)} There are: "

@@ -11,9 +11,9 @@ from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import did_you_mean, ellipsize
-from rlvr_cli.store.arm import Arm, Replicate, group_arms, group_by_keys, keys_of, same_arms
-from rlvr_cli.store.evaluation import Evaluation, results_in
-from rlvr_cli.store.find import Run, eval_options, find_runs, index_in_sweep
+from rlvr_cli.store.arm import Arm, Replicate, expand_keys, group_arms, group_by_keys, same_arms
+from rlvr_cli.store.evaluation import Evaluation, iter_results
+from rlvr_cli.store.find import Run, eval_options, index_in_sweep, load_runs
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
 
@@ -27,7 +27,7 @@ def read_scores(request: CompareRequest) -> Scores:
     Raises UserError with everything that is wrong, in any task: names, options, records, evaluations that cannot be
     compared.
     """
-    selected = find_runs(request.names, request.root, unfinished=request.unfinished)
+    selected = load_runs(request.names, request.root, unfinished=request.unfinished)
     problems, notes = [*request.validate(), *selected.problems], list(selected.notes)
     if not request.over:
         only = read_task(request, selected.runs, problems, notes)
@@ -188,7 +188,7 @@ def _members(
     """Return the benchmark and the runs of each task."""
     if request.over == BENCHMARK:
         return {name: (name, runs) for name in _benchmarks(request, runs, notes)}
-    groups = group_by_keys(runs, keys_of("--over", request.over))
+    groups = group_by_keys(runs, expand_keys("--over", request.over))
     if len(groups) == 1:
         raise UserError(f"--over {','.join(request.over)}: it is the same in all runs, so there is only one task.")
     return {name: (request.benchmark, group) for name, group in groups.items()}
@@ -198,7 +198,7 @@ def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) 
     """Return the benchmarks that are asked for; else those that every run was evaluated on."""
     if request.benchmarks:
         return request.benchmarks
-    of_runs = [{str(result["benchmark"]) for result in results_in(run.dir.eval_dir)} for run in runs]
+    of_runs = [{str(result["benchmark"]) for result in iter_results(run.dir.eval_dir)} for run in runs]
     every = sorted(set().union(*of_runs))
     common = tuple(name for name in every if all(name in names for names in of_runs))
     if runs and len(common) < 2:

@@ -19,7 +19,7 @@ from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds
 from rlvr_cli.store.training import Spent, spent_at
-from rlvr_cli.store.values import HeldOut, metric_of, problem_values, read_held_out
+from rlvr_cli.store.values import HeldOut, problem_values, read_held_out, resolve_metric
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _what(
     with collect_problems(problems):
         ids, note = shared_problems(evaluations, only_common=request.common_problems)
     with collect_problems(problems):
-        metric = metric_of(request.metric, evaluations)
+        metric = resolve_metric(request.metric, evaluations)
     if problems:
         raise UserError(problems)
     notes, counts = [note] if note else [], sorted({int(each.result["samples"]) for each in evaluations.values()})

@@ -16,7 +16,7 @@ OF_RUNS = "one run says nothing of its method"
 COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
 
 
-def what_is_compared(comparison: TaskComparison) -> list[str]:
+def describe_comparison(comparison: TaskComparison) -> list[str]:
     """Return what the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
     scores, request = comparison.scores, comparison.scores.request
     of = f"{scores.settings['benchmark']}, {scores.settings['split']}, {count(len(scores.problems), 'problem')}"
@@ -59,12 +59,12 @@ def _claim(
 ) -> str:
     difference, base = contrast.difference, task.scores.baseline
     if contrast.verdict == "single":
-        return f"{these_runs(task, arm)}{where}: {signed_text(metric, difference)}, {over}; {OF_RUNS}"
+        return f"{these_runs(task, arm)}{where}: {format_signed(metric, difference)}, {over}; {OF_RUNS}"
     if contrast.verdict == "unknown":
-        return f"{arm} minus {base} is {signed_text(metric, difference)}{where}, {over}"
+        return f"{arm} minus {base} is {format_signed(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
-        return f"no difference can be seen between {arm} and {base}{where}: {signed_text(metric, difference)}, {over}"
-    than, size = comparative(metric, difference.value), size_text(metric, difference)
+        return f"no difference can be seen between {arm} and {base}{where}: {format_signed(metric, difference)}, {over}"
+    than, size = comparative(metric, difference.value), format_size(metric, difference)
     if contrast.verdict == "uncertain":
         return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {doubt(family, contrast.p_holm)}"
     return f"{arm} is {than} {base}{where} by {size}, {over}"
@@ -84,7 +84,7 @@ def power_lines(comparison: TaskComparison) -> list[str]:
     if wanted is None:
         return lines
     for row, contrast in comparison.others:
-        needed, start = contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
+        needed, start = contrast.needed, f"to see {format_amount(metric, wanted)} between {row.arm} and the baseline"
         if needed is None:
             lines.append(
                 f"{start}: the spread between runs and problems is not known; it takes two {unit}s an arm, two "
@@ -95,7 +95,7 @@ def power_lines(comparison: TaskComparison) -> list[str]:
         most = (
             "can show none"
             if declared(metric).share and needed.detectable > 1
-            else "show " + amount(metric, needed.detectable)
+            else "show " + format_amount(metric, needed.detectable)
         )
         ways = f"{enough(needed.seeds, unit)} with {count(problems, 'problem')}; "
         ways += f"{enough(needed.problems, 'problem')} with {count(seeds, unit)}"
@@ -106,7 +106,7 @@ def power_lines(comparison: TaskComparison) -> list[str]:
     return lines
 
 
-def base_cost(comparison: TaskComparison) -> str:
+def baseline_cost(comparison: TaskComparison) -> str:
     """Return what the baseline spent, which the costs of the other arms are relative to."""
     spent, runs = comparison.baseline.spent, comparison.baseline.runs
 
@@ -130,9 +130,9 @@ def to_see(metric: str, contrast: Contrast, unit: str) -> str:
     if needed.difference is None:
         # A power that was estimated does not rule out what the interval holds.
         least = max(needed.detectable, -low, high)
-        return f"; a difference above {amount(metric, least)} would most likely have been seen"
+        return f"; a difference above {format_amount(metric, least)} would most likely have been seen"
     seeds, problems = contrast.difference.seeds, contrast.difference.problems
-    size = amount(metric, needed.difference)
+    size = format_amount(metric, needed.difference)
     if needed.detectable <= needed.difference:
         if max(-low, high) < needed.difference:
             return f"; {size} would most likely have been seen"
@@ -178,7 +178,7 @@ def _cost(row: ArmOnTask) -> str:
     ratios = {name: ratio for cost, name in COUNTED.items() if (ratio := row.cost[cost]) is not None}
     if not ratios:
         return ""
-    unequal = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
+    unequal = [f"{times} the {name}" for name, ratio in ratios.items() if (times := format_ratio(ratio)) != "1x"]
     return f"; it cost {', '.join(unequal)}" if unequal else f"; it took as many {join_and([*ratios])}"
 
 
@@ -212,11 +212,11 @@ def metric_text(comparison: Comparison) -> str:
 def lines_before(comparison: Comparison) -> list[str]:
     """Return what stands above the tables: what is compared; over several tasks also the answer."""
     if comparison.only is not None:
-        return what_is_compared(comparison.only)
+        return describe_comparison(comparison.only)
     scores, tasks = comparison.scores, comparison.tasks
     over = "" if scores.together else f" ({', '.join(scores.request.over)})"
     number = count(len(tasks), noun(comparison))
-    heads = {name: what_is_compared(task) for name, task in tasks.items()}
+    heads = {name: describe_comparison(task) for name, task in tasks.items()}
     lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
     for line in (1, 2):
@@ -257,14 +257,14 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     family, base = comparison.family, comparison.scores.baseline
     tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
     tests += [
-        f"permutation of whole runs between {row.arm} and {base}: p {p_text(test.p_value)}, of "
-        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals, which can give {p_text(test.smallest)} "
+        f"permutation of whole runs between {row.arm} and {base}: p {format_p(test.p_value)}, of "
+        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals, which can give {format_p(test.smallest)} "
         "at least"
         for row, contrast in comparison.others
         if (test := contrast.permutation) is not None
     ]
     notes = [f"note: {note}" for note in comparison.scores.notes]
-    return [*sentences(comparison), *power_lines(comparison), base_cost(comparison), *tests, *notes]
+    return [*sentences(comparison), *power_lines(comparison), baseline_cost(comparison), *tests, *notes]
 
 
 def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
@@ -303,21 +303,21 @@ VERDICTS = {
 }
 
 
-def amount(metric: str, value: float) -> str:
+def format_amount(metric: str, value: float) -> str:
     """Return the size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
     factor, name = declared(metric).factor, declared(metric).unit
     text = _trimmed(abs(value) * factor, decimals(metric))
     return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
 
 
-def size_text(metric: str, difference: CrossedEstimate) -> str:
+def format_size(metric: str, difference: CrossedEstimate) -> str:
     """Return `3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
     assert difference.low is not None and difference.high is not None
     ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
     return f"{_with_unit(metric, abs(difference.value))}, 95% interval {_ends(metric, ends)}"
 
 
-def signed_text(metric: str, difference: CrossedEstimate) -> str:
+def format_signed(metric: str, difference: CrossedEstimate) -> str:
     """Return `+0.4 points, 95% interval -1.2 to 2.0`, or the value alone without an interval."""
     value = _with_unit(metric, difference.value, signed=True)
     if difference.low is None or difference.high is None:
@@ -337,29 +337,29 @@ def comparative(metric: str, difference: float) -> str:
 
 def doubt(family: int, p_value: float | None) -> str:
     """Return why a difference whose interval leaves out 0 may be chance all the same."""
-    return f"of {family} comparisons one may look like this by chance (p = {p_text(p_value)} after Holm's correction)"
+    return f"of {family} comparisons one may look like this by chance (p = {format_p(p_value)} after Holm's correction)"
 
 
-def p_text(p_value: float | None) -> str:
+def format_p(p_value: float | None) -> str:
     """Return a p-value with three decimals."""
     if p_value is None:
         return "-"
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def ratio_text(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     """Return how many times the baseline's: two digits, and all that are before the point."""
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
 
 
-def cost_text(row: ArmOnTask, cost: str) -> str:
+def format_cost(row: ArmOnTask, cost: str) -> str:
     """Return a part of what was spent over the baseline's; of seconds with the range over pairs of runs."""
     ratio, spread = row.cost[cost], row.seconds.get(cost)
     if ratio is None:
         return "-"
     if cost not in row.seconds:
-        return ratio_text(ratio)
-    return f"{ratio_text(ratio)} ({'1 run' if spread is None else '-'.join(map(ratio_text, spread))})"
+        return format_ratio(ratio)
+    return f"{format_ratio(ratio)} ({'1 run' if spread is None else '-'.join(map(format_ratio, spread))})"
 
 
 def enough(number: int | None, name: str) -> str:

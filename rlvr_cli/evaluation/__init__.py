@@ -1,11 +1,11 @@
-"""Evaluation as one pipe; `rlvr eval RUN --pass-at 32` goes through these modules in this order.
+"""The evaluation pipeline; `rlvr eval RUN --pass-at 32` passes through these modules in this order.
 
-- ``jobs``: what the user asks for becomes jobs (models x problems x settings), all checked before anything is loaded;
-- ``problems``: the problems of each job are read;
-- ``run``: every model is loaded once (``loading``) for all its jobs;
-- ``sampling``, ``served``: a sampler fills the ``store`` with what is missing, each completion with its verdict;
-- ``evaluate``, ``metrics``: samples become numbers with intervals, on the disk;
-- ``tables``, ``overview``: what is printed.
+- ``jobs``: turn the request into jobs (models x problems x settings), checked before anything is loaded;
+- ``problems``: read the problems of each job;
+- ``run``: load each model once (``loading``) for all its jobs;
+- ``sampling``, ``served``: sample and judge the completions that the ``sample_store`` lacks;
+- ``evaluate``, ``estimates``: compute metrics with intervals, and write them;
+- ``tables``, ``overview``: format the results.
 
-`rlvr score` (``score``) and `rlvr tasks filter` (``filter``) use pieces of it.
+`rlvr score` (``score``) and `rlvr tasks filter` (``filter``) share modules with it.
 """

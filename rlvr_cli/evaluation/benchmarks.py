@@ -1,4 +1,4 @@
-"""Select the benchmarks and suites of `--benchmark`, and list them all with their settings and sources."""
+"""Select the benchmarks and suites of `--benchmark`, and list all with their settings and sources."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KEYS = ("samples", "temperature", "length", "prompt")
 
 @dataclass(frozen=True)
 class SelectedBenchmark:
-    """A benchmark to evaluate on with its setting; generated problems have none and are sampled as in the run.
+    """A benchmark to evaluate on with its setting; generated problems have none and use the run's.
 
-    ``suite`` is the first suite that asked for it.
+    ``suite``: the first suite that selects it.
     """
 
     benchmark: str
@@ -32,7 +32,6 @@ class SelectedBenchmark:
 
     @property
     def task(self) -> str:
-        """Return the task that prompts and judges."""
         return data_sets()[self.benchmark].task
 
     @property
@@ -43,9 +42,9 @@ class SelectedBenchmark:
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """Evaluations shown together: of a suite, or of all benchmarks named alone (``suite`` is None).
+    """The evaluations of a table: a suite's, or those of all benchmarks outside suites (``suite`` is None).
 
-    ``rows`` are indices of the choices.
+    ``rows``: their indices among the selected benchmarks.
     """
 
     suite: Suite | None
@@ -53,7 +52,7 @@ class BenchmarkTable:
 
 
 def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
-    """Return the evaluations of known ``names``, each once, and their tables: suites first, as named.
+    """Return the distinct evaluations of known ``names``, and their tables, suites first.
 
     A benchmark with different settings in two suites is evaluated twice.
     """
@@ -77,16 +76,18 @@ def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], li
     return list(choices.values()), tables
 
 
-def completions_of(config: Config, own: int) -> int:
-    """Return how many completions `rlvr eval` samples on the benchmarks that ``config`` names (`eval.benchmark`).
+def count_benchmark_completions(config: Config, task_completions: int) -> int:
+    """Return the number of completions that `rlvr eval` samples on the benchmarks of `eval.benchmark`.
 
     Args:
-        own: completions for the held-out problems of the task.
+        task_completions: completions for the held-out problems of the task.
     """
     choices, _ = select_benchmarks(config.eval.benchmark)
     settings = (choice.setting for choice in choices)
     return sum(
-        own if setting is None else data_sets()[setting.benchmark].size * (setting.samples + setting.greedy)
+        task_completions
+        if setting is None
+        else data_sets()[setting.benchmark].size * (setting.samples + setting.greedy)
         for setting in settings
     )
 
@@ -94,10 +95,7 @@ def completions_of(config: Config, own: int) -> int:
 def overrides_for(
     choice: SelectedBenchmark, choices: Sequence[SelectedBenchmark], overrides: Sequence[str]
 ) -> list[str]:
-    """Return the overrides without keys that the choice's task lacks and another choice's task has.
-
-    Generated problems need no folder of data sets.
-    """
+    """Remove overrides of keys that only other choices' tasks have, and of task.data_dir for generated problems."""
     if is_generated(choice.benchmark):
         overrides = [text for text in overrides if text[:14] != "task.data_dir=" or text == "task.data_dir=null"]
     kinds = task_kinds()
@@ -106,16 +104,16 @@ def overrides_for(
 
 
 def setting_for_style(setting: Setting, style: str | None) -> Setting:
-    """Return the setting for a model made for prompts of ``style``: the lab's compact words write few people."""
+    """Return the setting restricted to problems that prompts of ``style`` can express, such as few people in K&K."""
     keys = task_kinds()[data_sets()[setting.benchmark].task].restrict_keys(setting.task, style)
     return setting if keys is setting.task else replace(setting, task=keys)
 
 
 def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> list[str]:
-    """A choice as overrides of the configuration, to be laid below those of the command line.
+    """Return a choice as configuration overrides of lower precedence than the command line's.
 
     Args:
-        style: of the prompts that the model was made for; generated problems are then some that it can be given.
+        style: the model's prompt style, which may restrict generated problems.
     """
     lines = [f"task={choice.task}"]
     setting = choice.setting
@@ -140,7 +138,7 @@ def _yaml(value: object) -> str:
 
 
 def listing() -> dict[str, Any]:
-    """Return every benchmark with the setting that it has alone, and every suite, as JSON values."""
+    """Return all benchmarks with their settings outside suites, and all suites, as JSON values."""
     sets = data_sets()
     return {
         "benchmarks": {
@@ -171,7 +169,7 @@ def listing() -> dict[str, Any]:
 
 
 def benchmarks_document() -> ResultDocument:
-    """Return the listing as tables with the sources of their values, and as rows, one for each setting."""
+    """Return the listing as tables with the sources of their values, and as one row per setting."""
     content = listing()
     names = [
         (name, entry["task"], str(entry.get("problems", "eval.problems")), entry["what"])
@@ -191,7 +189,7 @@ def benchmarks_document() -> ResultDocument:
 
 
 def _sources(settings: Sequence[Setting]) -> list[str]:
-    """Return one line for each of samples, temperature, length and prompt and each source of it."""
+    """Return one line for each source of samples, temperature, length and prompt."""
     lines = []
     for key in _KEYS:
         by_source: dict[str, list[str]] = {}

@@ -1,8 +1,7 @@
-"""Keep the problems that a model finds hard, or easy, or neither, by the number of its right attempts at them.
+"""Filter problems by difficulty: the number of a model's correct attempts.
 
 The landscape paper made Numina-Hard this way: the problems at which Qwen2.5-7B fails in both of two attempts (section
-3 and appendix L). Sampling is that of `rlvr eval`, and so is its store: nothing is sampled twice. Imports no torch
-until a model is loaded.
+3 and appendix L). Samples are those of `rlvr eval`, in the same store. Imports torch only to load a model.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config, preset_of_task
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError, collecting
 from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_text
 from rlvr_cli.core.hashes import digest, text_digest
-from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, collect, runs_root
-from rlvr_cli.evaluation.loading import load_subject, names_of
+from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, runs_root
+from rlvr_cli.evaluation.loading import label_and_stem, load_subject
 from rlvr_cli.evaluation.progress import ProgressView
+from rlvr_cli.evaluation.sample_store import SampleStore
 from rlvr_cli.evaluation.served.options import key_note, option_problems
-from rlvr_cli.evaluation.settings import EvalSettings, asked_by, only
-from rlvr_cli.evaluation.store import SampleStore
+from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_option
 from rlvr_cli.evaluation.targets import find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
@@ -54,54 +54,56 @@ class FilterOptions:
 
 
 def make_filter(options: FilterOptions) -> EvalJob:
-    """Return the attempts to make as a job with its problems, checked against the models and data on disk.
+    """Return the attempts as a job with its problems, checked against the models and data on disk.
 
-    Raises UserError with every problem of the call.
+    Raises UserError with all problems of the request.
     """
-    wrong: list[str] = []
+    errors: list[str] = []
+    root, target, config, source = Path(Config().run.dir), None, None, None
     if options.attempts < 1:
-        wrong.append(f"--samples {options.attempts}: must be at least 1.")
+        errors.append(f"--samples {options.attempts}: must be at least 1.")
     else:
-        collect(wrong, parse_keep, options.keep_correct, options.attempts)
+        with collecting(errors):
+            parse_keep(options.keep_correct, options.attempts)
     if options.split not in SPLITS:
-        wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    root = runs_root(options.overrides, wrong)
-    target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
+        errors.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
+    with collecting(errors):
+        root = runs_root(options.overrides)
+    with collecting(errors):
+        target = find_target(preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
-    config = collect(
-        wrong,
-        load_config,
-        files,
-        task=options.task,
-        model=None if files or target is None else options.model,
-        # Bounds of eval.* that this command does not use would only get in the way.
-        overrides=[*options.overrides, "eval.samples=1", "eval.pass_at=[1]"],
-        import_files=True,
-        from_start=True,
-    )
-    source = None
+    with collecting(errors):
+        config = load_config(
+            files,
+            task=options.task,
+            model=None if files or target is None else options.model,
+            overrides=options.overrides,
+            import_files=True,
+            from_start=True,
+        )
     if config is not None:
         source = local_path(config.task.data) if config.task.data not in data_sets() else None
         if config.task.is_generated and options.split == "all":
-            wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
+            errors.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
         if config.eval.engine == "openai":
-            wrong += option_problems(config, named=bool(only(options.overrides, "eval.base_url=")))
-        # A run's own folder may be left over; one that this call names is meant.
-        if only(options.overrides, "task.data_dir="):
-            collect(wrong, check_folder, config.task)
-    meta = _meta(options.output)
-    wrong += output_problems(options.output, source=source, rows=True, overwrite=options.overwrite, companions=[meta])
-    if wrong:
-        raise UserError(list(dict.fromkeys(wrong)))
+            errors += option_problems(config, named=bool(filter_overrides(options.overrides, "eval.base_url=")))
+        # Check only a folder that this call sets: a run's may be unused.
+        if filter_overrides(options.overrides, "task.data_dir="):
+            with collecting(errors):
+                check_folder(config.task)
+    meta = _meta_path(options.output)
+    errors += output_problems(options.output, source=source, rows=True, overwrite=options.overwrite, companions=[meta])
+    if errors or config is None or target is None:
+        raise UserError(list(dict.fromkeys(errors)))
     task = config.task.for_model(target.subjects[0].style or "logic_rl")
     most = config.task.training_problems if task.is_generated else ALL_ROWS
-    if asked_by(options.overrides, "eval.problems"):
+    if find_option(options.overrides, "eval.problems"):
         most = config.eval.problems
     problems = task.problems(options.split, most, config.run.seed)
     if len(problems) * options.attempts > MOST_COMPLETIONS:
         raise UserError(
             f"--samples {options.attempts}: with {len(problems)} problems at most "
-            f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or give --problems."
+            f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or use --problems."
         )
     settings = EvalSettings.from_config(
         config,
@@ -118,7 +120,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
 
 @dataclass(frozen=True)
 class Attempted:
-    """A problem with its numbers of right attempts and of attempts that could not be judged."""
+    """A problem with its numbers of correct attempts and of attempts that could not be judged."""
 
     problem: Problem
     right: int
@@ -127,11 +129,11 @@ class Attempted:
 
 
 def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict[str, Any]:
-    """Sample the missing attempts, decide, and write the problems kept and the account of all.
+    """Sample the missing attempts, filter, and write the kept problems and the report on all.
 
-    Returns the content of ``<output>.meta.json`` but for the single problems. Raises UserError where the folder of the
-    samples is in use or holds other samples; RunError where no problem is kept (then nothing is written), or as
-    evaluations do.
+    Returns the content of ``<output>.meta.json`` without the list of problems.
+    Raises UserError if the folder of the samples is in use or holds other samples; RunError if no problem is kept (then
+    nothing is written), or as evaluations.
     """
     output, subject = resolve_output(options.output), job.models[0]
     bounds = parse_keep(options.keep_correct, options.attempts)
@@ -141,7 +143,7 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     task = job.config.task.for_model(subject.style or sampler.style)
     identity = sampler.identity(task, job.settings)
     name = problems_name(job.config.task.name, job.config.task.data)
-    label, stem = names_of(subject, sampler)
+    label, stem = label_and_stem(subject, sampler)
     folder = subject.root / f"{slug(name)}-{job.settings.split}-{stem}-{digest(identity)[:8]}"
     attempted: list[Attempted] = []
     with view.watch(f"{label} on {name}") as progress:
@@ -164,7 +166,7 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
             f"of {options.attempts} attempts right ({counts}). Nothing was written. The "
             f"attempts stay in {store.folder}, so another --keep-correct needs no new attempts."
         )
-    account: dict[str, Any] = {
+    report: dict[str, Any] = {
         "format": FORMAT,
         "task": task.settings,
         "split": job.settings.split,
@@ -181,40 +183,40 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     }
     lines = [json.dumps(each.problem.fields, ensure_ascii=False) for each in attempted if each.fate == "kept"]
     text = "".join(f"{line}\n" for line in lines)
-    account["output_sha256"] = text_digest(text)
-    _write(output, text, _meta(job.out or output), account, attempted)
-    return {**account, "for_training": _for_training(job, task)}
+    report["output_sha256"] = text_digest(text)
+    _write(output, text, _meta_path(job.out or output), report, attempted)
+    return {**report, "for_training": _count_training(job, task)}
 
 
-def filter_sentences(output: Path, account: Mapping[str, Any]) -> list[str]:
-    """Return the lines that sum up the account of the problems that were written to ``output``."""
-    sampling, (low, high) = account["sampling"], account["keep_correct"]
+def filter_sentences(output: Path, report: Mapping[str, Any]) -> list[str]:
+    """Return the summary of a filter that wrote ``output``, in lines."""
+    sampling, (low, high) = report["sampling"], report["keep_correct"]
     lines = [
-        f"{account['problems']:,} {account['split']} problems of {account['task']['name']}, {account['attempts']} "
-        f"attempts each by {account['model']['label']} (temperature {sampling['temperature']:g}, "
+        f"{report['problems']:,} {report['split']} problems of {report['task']['name']}, {report['attempts']} "
+        f"attempts each by {report['model']['label']} (temperature {sampling['temperature']:g}, "
         f"top_p {sampling['top_p']:g}, at most {sampling['max_new_tokens']} tokens, seed {sampling['seed']})",
         *(
             f"  {right} right: {number:,} problems{', kept' if low <= int(right) <= high else ''}"
-            for right, number in account["by_correct"].items()
+            for right, number in report["by_correct"].items()
         ),
-        f"kept {account['kept']:,} ({account['kept'] / account['problems']:.1%}), dropped {account['dropped']:,}",
+        f"kept {report['kept']:,} ({report['kept'] / report['problems']:.1%}), dropped {report['dropped']:,}",
     ]
-    if account["undecided"]:
+    if report["undecided"]:
         lines.append(
-            f"undecided, so not kept: {account['undecided']:,}, for attempts that could not be judged "
-            f"({account['unjudged_attempts']:,} in all)"
+            f"undecided, so not kept: {report['undecided']:,}, for attempts that could not be judged "
+            f"({report['unjudged_attempts']:,} in all)"
         )
-    held_out = account["kept"] - account["for_training"]
+    held_out = report["kept"] - report["for_training"]
     rest = f"; {held_out:,} of them are held out as its dev and test problems" if held_out else ""
     return [
         *lines,
         f"problems: {output}, for training with task.data={output}{rest}",
-        f"account of every problem: {_meta(output)}; attempts: {account['samples']}",
+        f"account of every problem: {_meta_path(output)}; attempts: {report['samples']}",
     ]
 
 
 def decide(right: int, unjudged: int, keep: tuple[int, int]) -> Fate:
-    """Return kept or dropped if that does not depend on the attempts that could not be judged, else undecided."""
+    """Return whether a problem is kept; undecided if that depends on attempts that could not be judged."""
     low, high = keep
     if low <= right and right + unjudged <= high:
         return "kept"
@@ -222,33 +224,36 @@ def decide(right: int, unjudged: int, keep: tuple[int, int]) -> Fate:
 
 
 def parse_keep(text: str, attempts: int) -> tuple[int, int]:
-    """Return the least and the most right attempts of ``3``, ``1..7``, ``1..`` or ``..3``. Raises UserError."""
+    """Parse ``3``, ``1..7``, ``1..`` or ``..3`` to the lowest and highest number of correct attempts.
+
+    Raises UserError.
+    """
     match, option = _RANGE.fullmatch(text.strip()), f"--keep-correct {text}:"
     if match is None or text.strip() == "..":
-        raise UserError(f"{option} must be a number or a range of right attempts, as 0, 1..7, 1.. or ..3.")
+        raise UserError(f"{option} must be a number or a range of right attempts, such as 0, 1..7, 1.. or ..3.")
     low, high = (match[1], match[1]) if match[1] else (match[2] or "0", match[3] or str(attempts))
     if int(low) > int(high):
         raise UserError(f"{option} {low} is above {high}, so no problem would be kept.")
     if int(high) > attempts:
-        raise UserError(f"{option} there are only {attempts} attempts. Give --samples {high}, or a smaller number.")
+        raise UserError(f"{option} must be at most --samples {attempts}. Use --samples {high} or a smaller number.")
     return int(low), int(high)
 
 
-def _write(output: Path, text: str, meta: Path, account: Mapping[str, Any], attempted: Sequence[Attempted]) -> None:
-    """Write the account first: an output that exists is complete and accounted for."""
+def _write(output: Path, text: str, meta: Path, report: Mapping[str, Any], attempted: Sequence[Attempted]) -> None:
+    """Write the report first, so that an existing output always has one."""
     rows = ",\n".join(
         "    "
         + json.dumps({"problem": each.problem.id, "correct": each.right, "unjudged": each.unjudged, "fate": each.fate})
         for each in attempted
     )
-    head = json.dumps(account, indent=2, ensure_ascii=False).removesuffix("\n}")
+    head = json.dumps(report, indent=2, ensure_ascii=False).removesuffix("\n}")
     output.unlink(missing_ok=True)
     write_text(meta, f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
     write_text(output, text)
 
 
-def _for_training(job: EvalJob, task: Task) -> int:
-    """Return the number of problems that a training on the output has; it holds the others out."""
+def _count_training(job: EvalJob, task: Task) -> int:
+    """Return the number of training problems in the output; the others are its held-out splits."""
     data = f"./{job.out}" if job.out is not None and not job.out.is_absolute() else str(job.out)
     config = job.config.task.model_copy(update={"data": data, "data_dir": None})
     style = str(task.settings.get("style", "logic_rl"))
@@ -258,5 +263,5 @@ def _for_training(job: EvalJob, task: Task) -> int:
         return 0
 
 
-def _meta(output: Path) -> Path:
+def _meta_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.meta.json")

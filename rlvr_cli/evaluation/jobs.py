@@ -1,4 +1,4 @@
-"""From what the user asks of `rlvr eval` to checked jobs, with every problem reported at once. Imports no torch."""
+"""Turn the request of `rlvr eval` into checked jobs, and report all problems at once. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rlvr_cli.config.load import SweepRow, load_config, moved_run_warning, preset_of_task
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.layers import as_typed
 from rlvr_cli.core.user_code import edited_file_warnings
@@ -24,8 +23,14 @@ from rlvr_cli.evaluation.benchmarks import (
     setting_overrides,
 )
 from rlvr_cli.evaluation.served.options import key_note, option_problems
-from rlvr_cli.evaluation.settings import EvalSettings, asked_by, idle_override, idle_without_samples, only
-from rlvr_cli.evaluation.targets import BASE, EvaluatedModel, Target, find_run_of, find_target, served_target
+from rlvr_cli.evaluation.settings import (
+    EvalSettings,
+    filter_overrides,
+    find_option,
+    greedy_only_note,
+    unused_override_message,
+)
+from rlvr_cli.evaluation.targets import BASE, EvaluatedModel, Target, find_source_run, find_target, served_target
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem
@@ -41,11 +46,11 @@ _PROBLEM_KEYS = ("task.name", "task.data")
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """The command line of `rlvr eval`; None = not given.
+    """The command line of `rlvr eval`; None = not set.
 
     Attributes:
-        arguments: run, checkpoint or model, and overrides; options that stand for a key are among these.
-        config: configuration files, over the run's own. Their model is evaluated where the arguments name none.
+        arguments: run, checkpoint or model, and overrides, including those of options.
+        config: configuration files, which override the run's. Their model is the default target.
     """
 
     arguments: tuple[str, ...] = ()
@@ -58,46 +63,45 @@ class EvalRequest:
 
     @property
     def overrides(self) -> list[str]:
-        """Return the arguments that set a key."""
         return [argument for argument in self.arguments if _OVERRIDE.match(argument)]
 
     @property
     def names(self) -> list[str]:
-        """Return the other arguments, of which there should be one at most."""
+        """Return the arguments that are not overrides; more than one is an error."""
         return [argument for argument in self.arguments if not _OVERRIDE.match(argument)]
 
 
 @dataclass(frozen=True)
 class _Models:
-    """The models of a call, looked up once for all of its jobs.
+    """The models of a request, resolved once for all of its jobs.
 
     Attributes:
         root: the folder of the runs.
         name: of the run or model to evaluate; None = the newest run.
-        target: None where no model fits ``name``, for the reasons ``not_found``; a server may know it.
-        run: whose configuration the evaluation takes its settings from, if any.
+        target: None if ``name`` cannot be resolved, because of ``unresolved``; a server may have this model.
+        run: the run whose configuration gives the default settings, if any.
     """
 
     root: Path
     name: str | None
     target: Target | None
-    not_found: tuple[str, ...]
+    unresolved: tuple[str, ...]
     run: RunDir | None
     against: Target | None
 
 
 @dataclass(frozen=True)
 class EvalJob:
-    """A target on a set of problems by settings; everything that can be checked without loading a model has been.
+    """A target, problems and settings, checked as far as possible without loading a model.
 
     Attributes:
-        benchmark: the benchmark that was asked for; None = the problems have no other name than their data.
-        setting: the benchmark's own setting, which keeps evaluations of different settings apart on the disk.
-        whole: all problems of the data are meant, whatever ``settings.problems`` says.
-        length_asked: the option or key by which this call asks for its longest completion; None = it does not, so a
-            length that is too long for the model may be cut.
-        notes: what the user should know of how the setting was taken.
-        problems: empty until they are read. trained_on: how many of them each model was trained on, by its label.
+        benchmark: the requested benchmark; None = the problems are named after their data.
+        setting: the benchmark's setting, which is part of the key of the evaluation's folder.
+        all_problems: evaluate all problems of the data, not ``settings.problems`` of them.
+        max_tokens_option: the option or key of this call that sets the longest completion; None = by default, so that
+            it may be clipped to the model's positions.
+        notes: for the user, on how the settings were resolved.
+        problems: empty until they are read. trained_on: the number of training problems among them, by model label.
     """
 
     config: Config
@@ -107,47 +111,48 @@ class EvalJob:
     out: Path | None
     benchmark: str | None = None
     setting: Setting | None = None
-    whole: bool = False
+    all_problems: bool = False
     notes: tuple[str, ...] = ()
-    length_asked: str | None = None
+    max_tokens_option: str | None = None
     problems: tuple[Problem, ...] = ()
     trained_on: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[EvaluatedModel, ...]:
-        """Return the models to evaluate; the last is the one that the others are compared with, if any."""
+        """Return the models to evaluate, the target's first."""
         return (*self.target.subjects, *(self.against.subjects if self.against else ()))
-
-    @property
-    def several(self) -> bool:
-        """Return whether there are several evaluations to keep."""
-        return len(self.models) > 1
 
 
 def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[EvalJob], list[BenchmarkTable]]:
-    """Return the jobs that ``benchmarks`` ask for (each text one name, or several with commas), and their tables.
+    """Return a job per selected benchmark, and their tables.
 
-    Without any, those of the run's `eval.benchmark`, unless the call names a task or data; without these, one job
-    for the run's own task. With several jobs, each has a folder of its name in ``request.out``, those of a suite in the
+    Without ``benchmarks``, those of `eval.benchmark` are selected unless the request sets a task or data; without any,
+    one job evaluates the run's task. Several jobs have one folder each in ``request.out``, those of a suite in the
     suite's folder.
+
+    Args:
+        benchmarks: names of benchmarks and suites, or several joined by commas.
+    Raises UserError with all problems of the request.
     """
-    names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
+    names = list(dict.fromkeys(name.strip() for text in benchmarks for name in text.split(",")))
     overrides = request.overrides
-    problems = [*_request_problems(request), *_idle_benchmarks(names, overrides)]
-    models = _look_up(request, problems)
-    names = names or _own_benchmarks(request, models.run)
+    models, problems = _resolve_models(request)
+    problems = [*_request_problems(request), *_benchmark_conflicts(names, overrides), *problems]
+    names = names or _default_benchmarks(request, models.run)
+    jobs: list[EvalJob] = []
     if not names:
-        job = collect(problems, _make_job, request, models)
+        with collecting(problems):
+            jobs = [_make_job(request, models)]
         _raise(problems)
-        return [job], []
+        return jobs, []
     problems += unknown_name_errors(names, "--benchmark")
     choices, tables = select_benchmarks([name for name in names if name in evaluation_names()])
-    if others := _other_task(choices, overrides):
-        raise UserError([*problems, *others])
+    if conflicts := _task_conflicts(choices, overrides):
+        raise UserError([*problems, *conflicts])
     notes: tuple[str, ...] = ()
-    if data := asked_by(overrides, "task.data"):
+    if data := find_option(overrides, "task.data"):
         if len(choices) > 1:
-            raise UserError([*problems, f"{data}: is for one benchmark; give a folder with --data-dir for several."])
+            raise UserError([*problems, f"{data}: is for one benchmark. Use --data-dir for several."])
         notes = tuple(
             f"{choice.benchmark}: {data} has other problems, which are evaluated as the task {choice.task}, "
             "without the benchmark's settings"
@@ -155,92 +160,101 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
             if choice.setting is not None
         )
         choices = [SelectedBenchmark(choice.task) for choice in choices]
-    jobs: list[EvalJob] = []
     for choice in choices:
-        apart = len(choices) > 1 or choice.suite is not None
-        out = request.out / choice.folder if request.out is not None and apart else request.out
+        separate = len(choices) > 1 or choice.suite is not None
+        out = request.out / choice.folder if request.out is not None and separate else request.out
         arguments = tuple(overrides_for(choice, choices, request.arguments))
-        job = collect(problems, _make_job, replace(request, arguments=arguments, out=out), models, choice)
-        jobs += [replace(job, notes=(*notes, *job.notes))] if job is not None else []
+        with collecting(problems):
+            job = _make_job(replace(request, arguments=arguments, out=out), models, choice)
+            jobs.append(replace(job, notes=(*notes, *job.notes)))
     _raise(problems)
     return jobs, [table for table in tables if table.suite is not None or len(jobs) > 1]
 
 
-def _look_up(request: EvalRequest, problems: list[str]) -> _Models:
-    """Return the models that ``request`` names; what is wrong with it is added to ``problems``."""
-    root, name = runs_root(request.overrides, problems), request.names[0] if request.names else None
+def _resolve_models(request: EvalRequest) -> tuple[_Models, list[str]]:
+    """Return the models of the request, and its problems."""
+    problems, unresolved = list[str](), list[str]()
+    root, name = Path(Config().run.dir), request.names[0] if request.names else None
+    target = against = None
+    with collecting(problems):
+        root = runs_root(request.overrides)
     if name is None and request.config:
-        # The task may be that of a benchmark, for which other overrides hold.
-        overrides = [text for text in request.overrides if not text.startswith("task")]
-        name = collect(problems, load_config, request.config, overrides=overrides, fallback=Config()).model.name
-    not_found: list[str] = []
-    target = collect(not_found, find_target, name, root, checkpoints=max(1, request.average_last))
+        # Overrides of the task may be for the task of a benchmark.
+        overrides = [override for override in request.overrides if not override.startswith("task")]
+        name = Config().model.name
+        with collecting(problems):
+            name = load_config(request.config, overrides=overrides).model.name
+    with collecting(unresolved):
+        target = find_target(name, root, checkpoints=max(1, request.average_last))
     run = target.run if target is not None else None
     if run is None and target is not None and name is not None:
-        run = find_run_of(name, root)
-    against = _against(request, name, target, root, problems)
-    return _Models(root, name, target, tuple(not_found), run, against)
+        run = find_source_run(name, root)
+    with collecting(problems):
+        against = _find_against(request, name, target, root)
+    return _Models(root, name, target, tuple(unresolved), run, against), problems
 
 
 def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark | None = None) -> EvalJob:
     """Check ``request`` against the models and the data on disk.
 
-    Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
-    options of this call.
-
-    Raises UserError with every problem found: unknown targets, values out of bounds, too few checkpoints.
+    Precedence of settings, from the lowest: defaults, the run's configuration, those of ``choice``, overrides and
+    options.
+    Raises UserError with all problems: unknown targets, values out of bounds, too few checkpoints.
     """
     overrides, problems, notes = request.overrides, list[str](), list[str]()
-    name, run, target, not_found = models.name, models.run, models.target, models.not_found
-    asked = overrides
+    name, run, target, unresolved = models.name, models.run, models.target, models.unresolved
+    merged = overrides
     if choice is not None:
         style = target.subjects[0].style if target is not None else None
-        choice = _for_style(choice, style, notes)
-        asked = [*setting_overrides(choice, style), *overrides]
+        choice, notes = _adapt_to_style(choice, style)
+        merged = [*setting_overrides(choice, style), *overrides]
     files, model = ([run.config_path], None) if run is not None else ([], name)
-    sources = [*files, *request.config]
-    config = collect(problems, load_config, sources, model=model, overrides=asked, import_files=True, from_start=True)
-    if config is None:
-        raise UserError([*not_found, *problems])
-    target, against = (_with_task(each, config, models.root) for each in (target, models.against))
+    try:
+        sources = [*files, *request.config]
+        config = load_config(sources, model=model, overrides=merged, import_files=True, from_start=True)
+    except UserError as error:
+        raise UserError([*unresolved, *error.problems]) from error
+    target, against = (_choose_lab(each, config, models.root) for each in (target, models.against))
     if config.eval.engine == "openai" and target is None and name is not None:
-        target, not_found = served_target(name, models.root), ()
-    of_run = None
-    if files and asked_by(overrides, "task.data"):
-        of_run = _data_of_run(config, files)
-    if of_run is not None:
-        config.task._written_data = of_run
-    problems = [*not_found, *problems, *_config_problems(request, config)]
-    settings = collect(problems, _settings, request, config, of_run=of_run is not None)
-    if problems or target is None:
+        target, unresolved = served_target(name, models.root), ()
+    training_data = None
+    if files and find_option(overrides, "task.data"):
+        training_data = _same_training_data(config, files)
+    if training_data is not None:
+        config.task._written_data = training_data
+    problems = [*unresolved, *_config_problems(request, config)]
+    settings = None
+    with collecting(problems):
+        settings = _settings(request, config, trained_on=training_data is not None)
+    if problems or target is None or settings is None:
         raise UserError(problems)
-    if of_run is not None and request.split is None and not has_fixed_split(config.task.data):
+    if training_data is not None and request.split is None and not has_fixed_split(config.task.data):
         notes.append(
-            f"{config.task.data}: the run was trained on rows of this file, so the {settings.split} rows of it are "
-            "taken (--split all takes every row)"
+            f"{config.task.data}: the run was trained on rows of this file, so its {settings.split} rows are evaluated "
+            "(--split all evaluates every row)"
         )
     notes += key_note(config)
-    if settings.samples == 0 and (idle := idle_without_samples(overrides)):
-        notes.append(f"{choice.benchmark}: {idle}" if choice is not None else idle)
+    if settings.samples == 0 and (note := greedy_only_note(overrides)):
+        notes.append(f"{choice.benchmark}: {note}" if choice is not None else note)
     if run is not None and (moved := moved_run_warning(RunDir(run.config_path.parent))):
         notes.append(moved)
     if target.run is not None:
         notes += edited_file_warnings(target.run.read_manifest())
     job = EvalJob(config, settings, target, against, request.out, notes=tuple(notes))
-    job = replace(job, length_asked=asked_by(overrides, "eval.max_new_tokens", "rollout.max_new_tokens"))
-    if choice is None or asked_by(overrides, "task.data"):
-        # Other data are not a benchmark's problems, and so without its name.
+    job = replace(job, max_tokens_option=find_option(overrides, "eval.max_new_tokens", "rollout.max_new_tokens"))
+    if choice is None or find_option(overrides, "task.data"):
+        # With other data, the problems are not the benchmark's.
         return job
-    whole = choice.setting is not None and not asked_by(overrides, "eval.problems")
-    return replace(job, benchmark=choice.benchmark, setting=choice.setting, whole=whole)
+    all_problems = choice.setting is not None and not find_option(overrides, "eval.problems")
+    return replace(job, benchmark=choice.benchmark, setting=choice.setting, all_problems=all_problems)
 
 
 def _request_problems(request: EvalRequest) -> list[str]:
-    """Return what is wrong with a call whatever the configuration is."""
+    """Return the problems of a request that do not depend on the configuration."""
     problems: list[str] = []
     if len(request.names) > 1:
         hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in request.names) else ""
-        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(request.names)}.{hint}")
+        problems.append(f"one run or model can be evaluated at a time; got {', '.join(request.names)}.{hint}")
     if request.average_last < 1:
         problems.append(f"--average-last {request.average_last}: must be at least 1.")
     if request.split is not None and request.split not in SPLITS:
@@ -249,104 +263,110 @@ def _request_problems(request: EvalRequest) -> list[str]:
 
 
 def _config_problems(request: EvalRequest, config: Config) -> list[str]:
-    """Return what is wrong with a call by the ``config`` that it makes."""
+    """Return the problems of a request with its configuration."""
     overrides, problems = request.overrides, list[str]()
-    if only(overrides, "task.data_dir="):
-        collect(problems, check_folder, config.task)
+    if filter_overrides(overrides, "task.data_dir="):
+        with collecting(problems):
+            check_folder(config.task)
     if config.eval.engine == "openai":
-        problems += option_problems(config, named=asked_by(overrides, "eval.base_url") is not None)
+        problems += option_problems(config, named=find_option(overrides, "eval.base_url") is not None)
         if request.average_last > 1:
-            hint = "Evaluate each, or use the engine here."
+            hint = "Evaluate each, or use another engine."
             problems.append(f"--average-last {request.average_last}: a server serves one checkpoint. {hint}")
-    if asked_by(overrides, "track.to"):
-        collect(problems, check_trackers, config.track.to)
-    return [*problems, *(wrong for text in overrides if (wrong := idle_override(text, config)))]
+    if find_option(overrides, "track.to"):
+        with collecting(problems):
+            check_trackers(config.track.to)
+    return [*problems, *(message for text in overrides if (message := unused_override_message(text, config)))]
 
 
-def _against(
-    request: EvalRequest, name: str | None, target: Target | None, root: Path, problems: list[str]
-) -> Target | None:
+def _find_against(request: EvalRequest, name: str | None, target: Target | None, root: Path) -> Target | None:
+    """Return the target of --against. Raises UserError."""
     other = request.against
     if other == BASE and target is not None:
         if target.run is None:
-            problems.append(f"--against base: {name} is a model; a run has a base (--against base:RUN).")
-            return None
+            raise UserError(f"--against base: {name} is a model; a run has a base (--against base:RUN).")
         other = f"{BASE}:{target.run.path}"
-    return collect(problems, find_target, other, root) if other is not None else None
+    return find_target(other, root) if other is not None else None
 
 
-def _for_style(choice: SelectedBenchmark, style: str | None, notes: list[str]) -> SelectedBenchmark:
-    """Return the benchmark as a model made for prompts of ``style`` can be given it; ``notes`` name the difference."""
+def _adapt_to_style(choice: SelectedBenchmark, style: str | None) -> tuple[SelectedBenchmark, list[str]]:
+    """Return the benchmark restricted to problems that prompts of ``style`` can express, and a note if it is."""
     if choice.setting is None:
-        return choice
+        return choice, []
     setting, before = setting_for_style(choice.setting, style), choice.setting.task
+    notes: list[str] = []
     if setting is not choice.setting:
         shares = (key for key, value in before.items() if isinstance(value, Mapping) and setting.task[key] != value)
-        written = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in shares)
-        notes.append(f"{choice.benchmark}: with {written} only, as many as this model's words can write")
-    return replace(choice, setting=setting)
+        sizes = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in shares)
+        notes = [f"{choice.benchmark}: only problems with {sizes}, the sizes that this model's vocabulary covers"]
+    return replace(choice, setting=setting), notes
 
 
-def _own_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:
-    """Return what `eval.benchmark` is, in this call or in the run's configuration; none where it names other problems.
+def _default_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:
+    """Return `eval.benchmark` of the request or the run's configuration; none if the request sets other problems.
 
-    What is wrong with the configuration is left to :func:`_make_job`, which reports all of it.
+    Problems of the configuration are ignored here: :func:`_make_job` reports all of them.
     """
-    overrides = request.overrides
-    if asked_by(overrides, *_PROBLEM_KEYS):
+    overrides, config = request.overrides, Config()
+    if find_option(overrides, *_PROBLEM_KEYS):
         return []
-    files = [*([] if run is None else [run.config_path]), *request.config]
-    config = collect([], load_config, files, overrides=only(overrides, "eval.benchmark="), fallback=Config())
+    with collecting([]):
+        files = [*([] if run is None else [run.config_path]), *request.config]
+        config = load_config(files, overrides=filter_overrides(overrides, "eval.benchmark="))
     return list(dict.fromkeys(config.eval.benchmark))
 
 
-def _idle_benchmarks(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return what is wrong with an `eval.benchmark` of this call that would not be looked at."""
-    given = [text for text in only(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
-    if not given:
-        return []
-    other = "--benchmark" if names else asked_by(overrides, *_PROBLEM_KEYS)
-    return [f"{given[-1]}: {other} says which problems are meant; leave one of the two out."] if other else []
+def _benchmark_conflicts(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return an error if `eval.benchmark` is combined with another choice of problems."""
+    keys = [text for text in filter_overrides(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
+    other = "--benchmark" if names else find_option(overrides, *_PROBLEM_KEYS)
+    return [f"{keys[-1]} and {other} cannot be combined. Remove one."] if keys and other else []
 
 
-def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
-    """Return what is wrong with a task of this call that is not that of the benchmarks."""
-    given = only(overrides, "task.name=")
-    wanted = str(parse(given[-1].partition("=")[2]).data) if given else None
-    others = [choice for choice in choices if wanted not in (None, choice.task)]
+def _task_conflicts(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
+    """Return an error for each benchmark of another task than the request's."""
+    keys = filter_overrides(overrides, "task.name=")
+    task = str(parse(keys[-1].partition("=")[2]).data) if keys else None
     return [
-        f"{as_typed(given[-1])}: the benchmark {choice.benchmark} is of the task {choice.task}; leave one of them out."
-        for choice in others
+        f"{as_typed(keys[-1])} and the benchmark {choice.benchmark} of the task {choice.task} cannot be combined. Remove "
+        "one."
+        for choice in choices
+        if task not in (None, choice.task)
     ]
 
 
-def _data_of_run(config: Config, files: Sequence[Path]) -> str | None:
-    """Return the data of the run as its configuration has them, where those of ``config`` are the same; else None."""
+def _same_training_data(config: Config, files: Sequence[Path]) -> str | None:
+    """Return the run's data, as its configuration names them, if ``config`` has the same data; else None."""
     run = load_config(files, from_start=True).task
-    here, its = local_path(config.task.data), local_path(run.data)
-    same = config.task.data == run.data or (here.exists() and its.exists() and here.samefile(its))
+    current, recorded = local_path(config.task.data), local_path(run.data)
+    same = config.task.data == run.data or (current.exists() and recorded.exists() and current.samefile(recorded))
     return run.settings["data"] if same else None
 
 
-def _settings(request: EvalRequest, config: Config, *, of_run: bool) -> EvalSettings:
-    """Return what the job samples. Raises UserError for too many samples, none, or a split that the data lack."""
+def _settings(request: EvalRequest, config: Config, *, trained_on: bool) -> EvalSettings:
+    """Return the sampling settings of a job.
+
+    Args:
+        trained_on: whether the run was trained on the data.
+    Raises UserError for too many samples, none, and a split that the data lack.
+    """
     overrides, section, problems = request.overrides, config.eval, list[str]()
-    if asked_by(overrides, "eval.samples") and not asked_by(overrides, "eval.pass_at"):
-        # The samples of this call are meant, whatever k the run or the benchmark has.
+    if find_option(overrides, "eval.samples") and not find_option(overrides, "eval.pass_at"):
+        # Drop a default k above the requested number of samples.
         section = section.model_copy(update={"pass_at": tuple(k for k in section.pass_at if k <= section.samples)})
     if section.samples_needed == 0 and not section.greedy:
-        given = as_typed(only(overrides, "eval.samples=")[-1])
+        option = as_typed(filter_overrides(overrides, "eval.samples=")[-1])
         problems.append(
-            f"{given} leaves only the greedy completion, and eval.greedy=false removes it: add eval.greedy=true."
+            f"{option} leaves only the greedy completion, and eval.greedy=false removes it: add eval.greedy=true."
         )
     if section.samples_needed > (most := MOST_COMPLETIONS // section.problems):
-        key = asked_by(overrides, "eval.samples", "eval.pass_at") or "eval.samples"
+        key = find_option(overrides, "eval.samples", "eval.pass_at") or "eval.samples"
         problems.append(
             f"{key}: {section.samples_needed:,} samples of each of {section.problems} problems; at most {most} (the "
             "samples of an evaluation are held in memory)."
         )
     split, data = request.split or section.split, config.task.data
-    if request.split is None and asked_by(overrides, "task.data") and not of_run and not has_fixed_split(data):
+    if request.split is None and find_option(overrides, "task.data") and not (trained_on or has_fixed_split(data)):
         split = "all"
     if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
@@ -354,31 +374,19 @@ def _settings(request: EvalRequest, config: Config, *, of_run: bool) -> EvalSett
     return EvalSettings.from_config(config, section, split=split, seed=request.seed)
 
 
-def _with_task(target: Target | None, config: Config, root: Path) -> Target | None:
-    """Return the preset `lab` as the lab that the run of ``config`` began from, or as it is with its task.
-
-    Any other target stays as it is.
-    """
+def _choose_lab(target: Target | None, config: Config, root: Path) -> Target | None:
+    """Return the preset `lab` as the lab of the task, else as the preset of ``config``; any other target unchanged."""
     if target is None or target.subjects[0].model not in PRESETS:
         return target
-    own = preset_of_task(target.subjects[0].model, config.task.name)
-    if own == "lab" and config.model.name in PRESETS:
-        own = config.model.name
-    return find_target(own, root) if own != target.subjects[0].model else target
+    preset = preset_of_task(target.subjects[0].model, config.task.name)
+    if preset == "lab" and config.model.name in PRESETS:
+        preset = config.model.name
+    return find_target(preset, root) if preset != target.subjects[0].model else target
 
 
-def runs_root(overrides: Sequence[str], problems: list[str]) -> Path:
-    """Return the folder of the runs by `run.dir`; what is wrong with it is added to ``problems``."""
-    return Path(collect(problems, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
-
-
-def collect(problems: list[str], function: Any, *args: Any, fallback: Any = None, **kwargs: Any) -> Any:
-    """Return what ``function`` returns; ``fallback``, and what is wrong in ``problems``, where it raises UserError."""
-    try:
-        return function(*args, **kwargs)
-    except UserError as error:
-        problems.extend(error.problems)
-        return fallback
+def runs_root(overrides: Sequence[str]) -> Path:
+    """Return the folder of the runs, `run.dir`. Raises UserError for an invalid override."""
+    return Path(load_config(overrides=filter_overrides(overrides, "run.")).run.dir)
 
 
 def _raise(problems: Sequence[str]) -> None:

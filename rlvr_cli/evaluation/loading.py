@@ -1,4 +1,4 @@
-"""Load a model with the engine that samples it."""
+"""Load a model with its sampling engine."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from pathlib import Path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.evaluation.store import Sampler
+from rlvr_cli.evaluation.sample_store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.source import PRESETS, resolve_model
 
 
 def load_subject(subject: EvaluatedModel, config: Config, engine: str, say: Callable[[str], None]) -> Sampler:
-    """Load a model into this process or into vLLM, or open the server that has it.
+    """Load a model into this process or vLLM, or connect to its server.
 
     Args:
         engine: auto, local, transformers, vllm or openai.
     Raises:
-        UserError: the model or the server cannot be used, or a checkpoint is gone.
+        UserError: the model or the server cannot be used, or a checkpoint was deleted.
     """
     try:
         if engine == "openai":
-            return _served(subject, config, say)
+            return _connect(subject, config, say)
         if engine == "vllm":
-            return _in_vllm(subject, config)
-        return _in_process(subject, config, engine)
+            return _load_into_vllm(subject, config)
+        return _load_into_process(subject, config, engine)
     except UserError as error:
         if subject.step is None or Path(subject.model).is_dir():
             raise
         raise UserError(
-            f"{subject.model}: this checkpoint was there when the evaluation began and is gone. Its training went on, "
-            f"which keeps the newest only (checkpoint.keep={config.checkpoint.keep}), or the run was deleted. Evaluate "
-            "the newest one, or wait for the end of the training."
+            f"{subject.model}: this checkpoint was deleted after the evaluation began: by its training, which keeps "
+            f"the newest only (checkpoint.keep={config.checkpoint.keep}), or with the run. Evaluate the newest "
+            "checkpoint, or wait for the end of the training."
         ) from error
 
 
-def _in_process(subject: EvaluatedModel, config: Config, engine: str) -> Sampler:
+def _load_into_process(subject: EvaluatedModel, config: Config, engine: str) -> Sampler:
     from rlvr_cli.models.libraries import quiet_hub, set_threads
     from rlvr_cli.models.load import load_model
 
@@ -61,7 +61,7 @@ def _in_process(subject: EvaluatedModel, config: Config, engine: str) -> Sampler
     return LocalSampler(model, tokenizer, engine)
 
 
-def _in_vllm(subject: EvaluatedModel, config: Config) -> Sampler:
+def _load_into_vllm(subject: EvaluatedModel, config: Config) -> Sampler:
     from rlvr_cli.evaluation.sampling import VllmSampler
     from rlvr_cli.models.sampling.vllm import fetch_model_folder, load_vllm
     from rlvr_cli.models.tokenizer import load_facts
@@ -71,26 +71,26 @@ def _in_vllm(subject: EvaluatedModel, config: Config) -> Sampler:
     return VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder)
 
 
-def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None]) -> Sampler:
+def _connect(subject: EvaluatedModel, config: Config, say: Callable[[str], None]) -> Sampler:
     from rlvr_cli.evaluation.served.sampler import ServedSampler
     from rlvr_cli.evaluation.served.server import open_server
     from rlvr_cli.models.tokenizer import load_facts
 
     facts = None
-    if subject.known:
+    if subject.local:
         try:
             facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, config))
         except UserError as error:
             if config.eval.endpoint != "chat":
                 raise UserError(
-                    f"{error}. Without it only the server can format the prompts: set eval.endpoint=chat."
+                    f"{error}. Without it only the server can format the prompts. Set eval.endpoint=chat."
                 ) from error
     server = asyncio.run(open_server(config.eval, facts, say))
     return ServedSampler(server, facts, subject.style or "logic_rl", say)
 
 
-def names_of(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:
-    """Return the label of a model and its section of a folder's name."""
+def label_and_stem(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:
+    """Return a model's label, and its component of a folder's name."""
     if sampler.served_as is None:
         return subject.label, subject.stem
     name, server = sampler.served_as
@@ -98,7 +98,7 @@ def names_of(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:
 
 
 def tokenizer_location(name: str) -> tuple[str, bool]:
-    """Return the folder or hub id of a model's tokenizer, and whether it is a hub id; a folder needs no weights."""
+    """Return the folder or hub id of a model's tokenizer, and whether it is a hub id."""
     if name in PRESETS:
         return str(PRESETS[name]), False
     path = local_path(name)

@@ -1,4 +1,4 @@
-"""Several benchmarks' results in one table, with the averages of a suite as papers print them."""
+"""Tables of the results on several benchmarks, with the averages of a suite as in its paper."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rlvr_cli.tasks.suites import Average
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 
 
-def overview(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return a table's evaluations and averages as JSON values.
+def build_overview(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the evaluations and averages of a table as JSON values.
 
     Args:
-        jobs, outcomes: of the whole call, in its order.
+        jobs, outcomes: all of the command, in its order.
     """
     suite, pairs = table.suite, [(jobs[row], outcomes[row]) for row in table.rows]
     rows = []
     for job, outcome in pairs:
         result = outcome.result
         metrics = {name: value for name, value in result["metrics"].items() if name.startswith(_COLUMNS)}
-        # With other samples than the suite's, an average over them is not the paper's figure.
-        figures = [_metric_of(figure, job.setting.samples) for figure in job.setting.figures] if job.setting else []
+        # avg@n with another n is not the paper's figure.
+        figures = [_figure_metric(figure, job.setting.samples) for figure in job.setting.figures] if job.setting else []
         rows.append(
             {
                 "benchmark": result["benchmark"],
@@ -46,7 +46,7 @@ def overview(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[
     suite_samples = {setting.benchmark: setting.samples for setting in suite.settings} if suite else {}
     averages = []
     for average in suite.averages if suite else ():
-        estimate = average_over(average, values, samples, suite_samples)
+        estimate = compute_average(average, values, samples, suite_samples)
         content = {"missing": estimate} if isinstance(estimate, str) else estimate.as_json()
         averages.append({"name": average.name, "source": average.source, **content})
     return {
@@ -62,10 +62,10 @@ def overview(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[
 def write_overview(
     suite: str, rows: Sequence[int], jobs: Sequence[EvalJob], outcomes: Sequence[Evaluation], content: Mapping[str, Any]
 ) -> Path:
-    """Write ``suite.json`` next to the suite's evaluations, which are ``rows`` of the call; return its path."""
+    """Write ``suite.json`` next to the evaluations of a suite, ``rows`` of ``outcomes``; return its path."""
     job = jobs[rows[0]]
     if job.out is not None:
-        # `out` is FOLDER/SUITE/BENCHMARK, of the first suite that asked for this benchmark.
+        # `out` is FOLDER/SUITE/BENCHMARK, of the first suite that selects this benchmark.
         folder = job.out.parent.parent / suite
     else:
         subject, count = job.target.subjects[0], len(job.target.subjects)
@@ -77,13 +77,13 @@ def write_overview(
 
 
 def overview_table(content: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
-    """Return header and rows: a benchmark a row, pass@k and maj@k at the largest k; the paper's figures are marked."""
+    """Return header and one row per benchmark: pass@k and maj@k at the largest k; `*` marks the paper's figures."""
     header = ["", "problems", "n", "avg@n", "pass@n", "maj@n", "greedy"]
     return header, [_row(result) for result in content["benchmarks"]]
 
 
-def average_lines(content: Mapping[str, Any]) -> list[str]:
-    """Return a suite's averages, one a line."""
+def format_averages(content: Mapping[str, Any]) -> list[str]:
+    """Return one line per average of a suite."""
     values = [
         f"none, {average['missing']}" if "missing" in average else with_interval("avg@", average)
         for average in content["averages"]
@@ -103,22 +103,20 @@ def _row(result: Mapping[str, Any]) -> Row:
             cells.append("-")
             continue
         name = max(names, key=lambda name: int(name.partition("@")[2] or 0))
-        # Most often the largest k is n; another k is named.
         k = "" if name in ("greedy", f"{kind}{samples}") else f" k={name.split('@')[1]}"
         cells.append(f"{with_interval(name, metrics[name])}{k}{'*' if name in result['figures'] else ''}")
     return [result["benchmark"], str(result["problems"]), str(samples), *cells]
 
 
 def macro_interval(strata: Sequence[tuple[Sequence[float], float]]) -> Estimate:
-    """Return the weighted mean of several means of shares, with a 95% interval.
+    """Return the weighted mean of the means of strata, with a 95% interval.
 
-    The strata are disjoint sets of problems, so their errors are independent. The intervals of the means are joined as
-    variances are (Zou and Donner 2008, "MOVER"; Newcombe's square-and-add for Wilson intervals): the lower end is the
-    mean less the root of the sum of (weight * (mean - low))^2, the upper end likewise. It stays in [0, 1] and has a
-    width even if all problems of a benchmark agree.
+    The strata are disjoint sets of problems, so their errors are independent, and the intervals combine by MOVER (Zou
+    and Donner 2008; Newcombe's square-and-add for Wilson intervals): low = mean - sqrt(sum((weight * (mean_i -
+    low_i))^2)), likewise high. The interval stays in [0, 1], and has a width even if all problems of a stratum agree.
 
     Args:
-        strata: each stratum's value of each problem, in [0, 1], and its weight; the weights sum to 1.
+        strata: the values of each stratum's problems, in [0, 1], and its weight; the weights sum to 1.
     """
     estimates = [(share_interval(values), weight) for values, weight in strata]
     mean = math.fsum(weight * estimate.value for estimate, weight in estimates)
@@ -133,12 +131,12 @@ def macro_interval(strata: Sequence[tuple[Sequence[float], float]]) -> Estimate:
     return Estimate(mean, max(0.0, low), min(1.0, high), problems)
 
 
-def _metric_of(figure: str, samples: int) -> str:
+def _figure_metric(figure: str, samples: int) -> str:
     """Return the metric of a suite's figure: `avg` is `avg@n`."""
     return f"avg@{samples}" if figure == "avg" else figure
 
 
-def average_over(
+def compute_average(
     average: Average,
     rows: Mapping[str, Sequence[ProblemValues]],
     samples: Mapping[str, int],
@@ -146,18 +144,18 @@ def average_over(
 ) -> Estimate | str:
     """Return a suite's average, or the reason why it is missing.
 
-    Figures of one benchmark are of the same problems, so they are joined within each problem first.
+    Figures of one benchmark share its problems, so they are averaged within each problem first.
 
     Args:
-        rows: the problems' values of each benchmark. samples: the samples a problem of each benchmark.
-        suite_samples: of the suite's setting; with another number an `avg` is not the figure that the suite names.
+        rows: per-problem values by benchmark. samples: samples per problem by benchmark.
+        suite_samples: of the suite's setting; `avg` with another number is not the suite's figure.
     """
     for benchmark, figure in average.parts:
         if figure == "avg" and samples[benchmark] != suite_samples[benchmark]:
             return f"{benchmark} was evaluated with {samples[benchmark]} samples, not {suite_samples[benchmark]}"
     by_benchmark: dict[str, list[str]] = {}
     for benchmark, figure in average.parts:
-        by_benchmark.setdefault(benchmark, []).append(_metric_of(figure, samples[benchmark]))
+        by_benchmark.setdefault(benchmark, []).append(_figure_metric(figure, samples[benchmark]))
     strata: list[tuple[list[float], float]] = []
     for benchmark, metrics in by_benchmark.items():
         missing = [metric for metric in metrics if metric not in rows[benchmark][0].values]

@@ -1,4 +1,4 @@
-"""The problems of jobs, read before a model is loaded, which takes long: bad data must show first."""
+"""Read the problems of jobs before a model is loaded, so that bad data are reported at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
@@ -19,22 +19,19 @@ Say = Callable[[str], None]
 
 
 def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
-    """Return the jobs with their problems, and with how many of them each model was trained on.
+    """Return the jobs with their problems, and the number of training problems among them for each model.
 
-    Raises UserError with what is wrong with every job's data; the hub, which may be slow to answer, is asked only where
-    nothing is wrong with the others.
+    Raises UserError with the problems of every job's data; the hub, which may be slow, is read only without any.
     """
     read: dict[int, EvalJob] = {}
-    wrong: list[str] = []
+    problems: list[str] = []
     for number in sorted(range(len(jobs)), key=lambda number: _on_hub(jobs[number])):
-        if wrong and _on_hub(jobs[number]):
+        if problems and _on_hub(jobs[number]):
             break
-        try:
+        with collecting(problems):
             read[number] = _with_problems(jobs[number], say)
-        except UserError as error:
-            wrong += error.problems
-    if wrong:
-        raise UserError(list(dict.fromkeys(wrong)))
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
     return [read[number] for number in range(len(jobs))]
 
 
@@ -44,27 +41,27 @@ def _on_hub(job: EvalJob) -> bool:
 
 
 def _with_problems(job: EvalJob, say: Say) -> EvalJob:
-    if job.several and job.out is not None and (job.out / "meta.json").exists():
+    if len(job.models) > 1 and job.out is not None and (job.out / "meta.json").exists():
         raise UserError(f"{job.out}: holds a single evaluation. Choose another --output for several evaluations.")
     for note in job.notes:
         say(note)
-    # Every model must be one that the task has prompts for. One of the hub has no known style yet; which problems there
-    # are does not depend on it.
+    # Check that the task has prompts for every model. The style of a hub model is unknown yet; the problems do not
+    # depend on it.
     task, *_ = [job.config.task.for_model(model.style or "logic_rl") for model in job.models]
-    problems = _read(job, task, say)
+    problems = _read_problems(job, task, say)
     job = replace(job, problems=tuple(problems), settings=replace(job.settings, problems=len(problems)))
     wordings = [wording_hash(task.problem_wording(problem)) for problem in problems]
     trained_on: dict[str, int] = {}
     for target, option in ((job.target, ""), (job.against, " (--against)")):
         if target is not None:
-            count = _trained_on(job, task, target, option, wordings, say)
+            count = _count_training_problems(job, task, target, option, wordings, say)
             trained_on |= dict.fromkeys((model.label for model in target.subjects), count)
     return replace(job, trained_on=trained_on)
 
 
-def _read(job: EvalJob, task: Task, say: Say) -> list[Problem]:
+def _read_problems(job: EvalJob, task: Task, say: Say) -> list[Problem]:
     settings, name = job.settings, f"{job.benchmark}: " if job.setting else ""
-    count = MOST_COMPLETIONS if job.whole else settings.problems
+    count = MOST_COMPLETIONS if job.all_problems else settings.problems
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         problems = task.problems(settings.split, count, settings.problems_seed)
@@ -75,30 +72,32 @@ def _read(job: EvalJob, task: Task, say: Say) -> list[Problem]:
             f"--samples {settings.samples}: with {len(problems)} problems at most "
             f"{MOST_COMPLETIONS // len(problems)} (the samples of an evaluation are held in memory)."
         )
-    if len(problems) < settings.problems and not job.whole:
+    if len(problems) < settings.problems and not job.all_problems:
         few = "; the intervals will be wide" if len(problems) < FEW_PROBLEMS else ""
-        say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for){few}")
+        say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were requested){few}")
     return problems
 
 
-def _trained_on(job: EvalJob, task: Task, target: Target, option: str, wordings: Sequence[str], say: Say) -> int:
-    """Return how many of the problems a model was trained on, and say so: its accuracy is not one on new problems."""
+def _count_training_problems(
+    job: EvalJob, task: Task, target: Target, option: str, wordings: Sequence[str], say: Say
+) -> int:
+    """Return how many of the problems a model was trained on, with a warning: its accuracy is not held-out accuracy."""
     subject = target.subjects[0]
-    known = training_problems(target.run.path if target.run else local_path(subject.model))
-    if known is None:
+    training = training_problems(target.run.path if target.run else local_path(subject.model))
+    if training is None:
         if target.run is not None:
-            say(f"{target.run.path}: has no {FILE}, so it is not known which problems it was trained on")
+            say(f"{target.run.path}: has no {FILE}, so overlap with its training problems cannot be detected")
         return 0
-    count = sum(wording in known for wording in wordings)
+    count = sum(wording in training for wording in wordings)
     if count:
         name = f"{target.run.name if target.run else subject.label}{option}"
         overlap = f"{count:,} of these {len(wordings):,} problems are training problems of {name}"
-        say(f"WARNING: {overlap}{_without_them(job, task, known)}")
+        say(f"WARNING: {overlap}{_split_remedy(job, task, training)}")
     return count
 
 
-def _without_them(job: EvalJob, task: Task, known: frozenset[str]) -> str:
-    """Return what leaves the training problems out, where that is known."""
+def _split_remedy(job: EvalJob, task: Task, training: frozenset[str]) -> str:
+    """Return how many training problems the test split has, as a remedy for `--split all`; else ""."""
     if job.settings.split != "all":
         return ""
     with warnings.catch_warnings():
@@ -107,5 +106,5 @@ def _without_them(job: EvalJob, task: Task, known: frozenset[str]) -> str:
             test = task.problems("test", MOST_COMPLETIONS, job.settings.problems_seed)
         except UserError:
             return ""
-    left = sum(wording_hash(task.problem_wording(problem)) in known for problem in test)
-    return "; --split test leaves them out" if not left else f"; with --split test {left:,} of {len(test):,} are"
+    overlap = sum(wording_hash(task.problem_wording(problem)) in training for problem in test)
+    return f"; with --split test {overlap:,} of {len(test):,} are" if overlap else "; --split test leaves them out"

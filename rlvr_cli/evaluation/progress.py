@@ -1,4 +1,4 @@
-"""Show the progress of an evaluation: a bar on a terminal, a line now and then elsewhere."""
+"""Show the progress of an evaluation: a bar on a terminal, otherwise a line every 10 seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_cli.core.text import escape_for_terminal
 from rlvr_cli.launch.stopping import say, showing
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.store import Progress, ProgressCallback
+    from rlvr_cli.evaluation.sample_store import Progress, ProgressCallback
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -26,8 +26,8 @@ class ProgressView:
     """The output for the progress of evaluations.
 
     Attributes:
-        watch: a context of a label, with the callback that shows the progress of its evaluation.
-        say: shows one line.
+        watch: a context manager by label; yields the callback of an evaluation.
+        say: print a line.
     """
 
     watch: Callable[[str], AbstractContextManager[ProgressCallback]]
@@ -36,7 +36,7 @@ class ProgressView:
 
 @contextmanager
 def progress_view(noun: str) -> Iterator[ProgressView]:
-    """Yield the view of standard error; after Ctrl-C a line tells the user that the samples (``noun``) are kept."""
+    """Yield a view on stderr; after Ctrl-C a line states that the samples (``noun``) are kept."""
     console = Console(stderr=True, highlight=False, markup=False)
     watch = _bar if console.is_terminal else _lines
     try:

@@ -17,8 +17,8 @@ import torch
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.evaluation.sample_store import SampleKey, Sampler, SampleStore, iter_passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.reading import length_error
@@ -33,10 +33,7 @@ from rlvr_cli.tasks.problem import Problem, Verdict
 
 
 def weights_hash(model: Any) -> str:
-    """Return the SHA-256 of the names, types, shapes and bytes of a model's parameters and buffers.
-
-    A value head is left out: a model has it in training alone.
-    """
+    """Return the SHA-256 of names, types, shapes and bytes of a model's parameters and buffers, except a value head."""
     state = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if name.startswith("value_head."):
@@ -48,21 +45,20 @@ def weights_hash(model: Any) -> str:
 
 
 def row_key(problem_id: str, sample: int | str) -> int:
-    """Return the random stream of one sample: 63 bits that depend on the problem and the sample's index alone."""
+    """Return the random stream of a sample: 63 bits that depend only on the problem and the index of the sample."""
     return int.from_bytes(hashlib.sha256(f"{problem_id}/{sample}".encode()).digest()[:8], "big") >> 1
 
 
 class BatchSampler(Sampler):
-    """A model with the engine that samples it in batches.
+    """A model with an engine that samples in batches.
 
-    A sample's random stream is named by its problem and index, and batches are cut from the whole plan, so a resumed
-    evaluation has the samples of an unbroken one. (The transformers engine seeds whole batches: what it adds to an
-    unfinished batch are other samples of the same policy.)
+    Random streams depend on the problem and the index of a sample, and batches on the whole plan, so a resumed
+    evaluation has the samples of an uninterrupted one. (The transformers engine seeds whole batches: the samples added
+    to an unfinished batch are different samples of the same policy.)
 
     Attributes:
         stops: the ids that end a completion.
-        scored_at: the temperatures at which the engine's log-probabilities are those of the distribution sampled from;
-            None = at any.
+        scored_at: the temperatures at which the engine's log-probabilities are of the sampled distribution; None = all.
         world: the processes that share the work, each with the model; rank 0 has the store.
     """
 
@@ -76,13 +72,13 @@ class BatchSampler(Sampler):
         self.max_sequence = max_sequence
 
     def fill(self, store: SampleStore | None, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add every missing sample. Each batch is on the disk before the next begins.
+        """Add every missing sample, and write each chunk of the plan before the next begins.
 
-        Each process samples a share of a piece of the plan, then rank 0 writes the piece in the plan's order, so the
-        file does not depend on the number of processes.
+        Each process samples a share of a chunk, and rank 0 writes it in the order of the plan, so the file does not
+        depend on the number of processes.
 
         Args:
-            store: None in the processes that sample for rank 0.
+            store: None except in rank 0.
         Raises:
             UserError: the folder holds samples of other problems under the same ids, or a completion might exceed the
                 model's positions. RunError: the model's probabilities are not finite.
@@ -97,24 +93,24 @@ class BatchSampler(Sampler):
             if store is None:
                 return frozenset()
             texts = {name: response_text(self.tokenizer, ids, ()) for name, ids in prompts.items()}
-            store.expect(problems, settings, hashes, texts)
+            store.prepare(problems, settings, hashes, texts)
             return frozenset(store.samples)
 
         stored = self.world.run_on_main(stored_keys)
         by_id = {problem.id: problem for problem in problems}
-        size = settings.kept_at_once * self.world.processes
-        for temperature, keys in passes(problems, settings):
-            for first in range(0, len(keys), size):
-                missing = [key for key in keys[first : first + size] if key not in stored]
+        size = settings.chunk_size * self.world.processes
+        for temperature, keys in iter_passes(problems, settings):
+            for start in range(0, len(keys), size):
+                missing = [key for key in keys[start : start + size] if key not in stored]
                 if not missing:
                     continue
-                share = deal(missing, self.world.processes)[self.world.rank]
-                records = self._records(task, share, by_id, prompts, hashes, settings, temperature) if share else []
+                share = partition_keys(missing, self.world.processes)[self.world.rank]
+                records = self._sample(task, share, by_id, prompts, hashes, settings, temperature) if share else []
                 by_key = {(record["problem"], record["sample"]): record for record in self.world.gather(records)}
                 if store is not None:
                     store.add([by_key[key] for key in missing])
 
-    def _records(
+    def _sample(
         self,
         task: Task,
         keys: Sequence[SampleKey],
@@ -124,7 +120,7 @@ class BatchSampler(Sampler):
         settings: EvalSettings,
         temperature: float,
     ) -> list[dict[str, Any]]:
-        of_rows = [prompts[problem_id] for problem_id, _ in keys]
+        rows = [prompts[problem_id] for problem_id, _ in keys]
         row_keys = [row_key(problem_id, index) for problem_id, index in keys]
         params = SamplingParams(
             max_new_tokens=settings.max_new_tokens,
@@ -132,20 +128,20 @@ class BatchSampler(Sampler):
             seed=stream_seed(settings.seed, "eval"),
             temperature=temperature,
             top_p=settings.top_p if temperature > 0 else 1.0,
-            max_rows=settings.kept_at_once,
+            max_rows=settings.chunk_size,
         )
         if settings.batch is None and self.engine is sample:
-            params = replace(params, max_rows=min(settings.kept_at_once, rows_that_fit(self.model, of_rows, params)))
+            params = replace(params, max_rows=min(settings.chunk_size, rows_that_fit(self.model, rows, params)))
 
-        def sampled(on_done: OnDone | None) -> Completions:
+        def generate(on_done: OnDone | None) -> Completions:
             if temperature:
-                return self.engine(self.model, of_rows, params, keys=row_keys, on_done=on_done)
-            return sample_greedy(self.engine, self.model, of_rows, params, keys=row_keys, on_done=on_done)
+                return self.engine(self.model, rows, params, keys=row_keys, on_done=on_done)
+            return sample_greedy(self.engine, self.model, rows, params, keys=row_keys, on_done=on_done)
 
-        chosen = [problems[problem_id] for problem_id, _ in keys]
-        judged = sample_and_judge(sampled, task, chosen, self.tokenizer, self.stops)
+        row_problems = [problems[problem_id] for problem_id, _ in keys]
+        judged = sample_and_judge(generate, task, row_problems, self.tokenizer, self.stops)
         completions = judged.completions
-        log_probs = [math.fsum(of_tokens) for of_tokens in completions.log_probs]
+        log_probs = [math.fsum(token_log_probs) for token_log_probs in completions.log_probs]
         for (problem_id, _), log_prob in zip(keys, log_probs, strict=True):
             if not math.isfinite(log_prob):
                 raise RunError(
@@ -171,14 +167,11 @@ class BatchSampler(Sampler):
 
 
 class LocalSampler(BatchSampler):
-    """A model in this process, sampled by the project's own sampler or by transformers.
-
-    While it samples the model is in eval mode; its random state is not touched.
+    """A model in this process, sampled in eval mode by the local sampler or transformers; its random state is kept.
 
     Args:
-        engine: auto, local or transformers. key: of the configuration, which names it in messages.
-    Raises:
-        UserError: ``engine`` is another one, or cannot sample this model.
+        engine: auto, local or transformers. key: its configuration key, for messages.
+    Raises UserError for another engine, or one that cannot sample this model.
     """
 
     def __init__(
@@ -194,8 +187,8 @@ class LocalSampler(BatchSampler):
                 f"{key}={engine}: cannot sample a model in this process. Allowed here: auto, local, transformers."
             )
         positions = getattr(model.config, "max_position_embeddings", None)
-        chosen, _ = choose_engine(engine, model, key)
-        super().__init__(chosen, model, tokenizer, eos_token_ids(model, tokenizer), positions)
+        engine_function, _ = choose_engine(engine, model, key)
+        super().__init__(engine_function, model, tokenizer, eos_token_ids(model, tokenizer), positions)
         self.world, self.style = world, prompt_style(model.config)
         # The other processes have no store.
         self.weights = weights_hash(model) if world.main else ""
@@ -210,12 +203,10 @@ class LocalSampler(BatchSampler):
 
 
 class VllmSampler(BatchSampler):
-    """A model in vLLM, whose log-probabilities are of the sampled distribution at temperature 0 and 1 alone.
-
-    Other engines have other random streams, and so other samples of the same model.
+    """A model in vLLM; its random streams, and so its samples, differ from those of other engines.
 
     Args:
-        engine: `vllm.LLM`. folder: the model's files; their hash identifies the weights.
+        engine: `vllm.LLM`. folder: the model's files, whose hash identifies the weights.
     """
 
     scored_at = (0.0, 1.0)
@@ -226,29 +217,29 @@ class VllmSampler(BatchSampler):
         self.style, self.weights = facts.style, f"files {files_digest(folder)}"
 
 
-def deal(keys: Sequence[SampleKey], processes: int) -> list[list[SampleKey]]:
-    """Return ``keys`` split into shares of about equal size, problem by problem in turn.
+def partition_keys(keys: Sequence[SampleKey], processes: int) -> list[list[SampleKey]]:
+    """Partition ``keys`` into shares of about equal size, assigning problems round-robin.
 
-    The samples of a problem stay together as far as the size allows: its prompt is then computed once. Problems in
-    turn: neighbours are often of like difficulty, and so of like length.
+    The samples of a problem stay together as far as possible, to compute its prompt once. Round-robin, because
+    neighbouring problems are often of similar difficulty and length.
     """
-    most = -(-len(keys) // processes)
+    size = -(-len(keys) // processes)
     shares: list[list[SampleKey]] = [[] for _ in range(processes)]
     turn = 0
     for _, group in groupby(keys, key=lambda key: key[0]):
-        rest = list(group)
-        while rest:
+        remaining = list(group)
+        while remaining:
             share = shares[turn % processes]
-            room = most - len(share)
-            share += rest[:room]
-            rest = rest[room:]
+            room = size - len(share)
+            share += remaining[:room]
+            remaining = remaining[room:]
             turn += 1
     return shares
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Completions, their texts and verdicts, in the order of the rows; ``seconds``: judging after the sampling."""
+class ScoredCompletions:
+    """Completions, texts and verdicts, in the order of the rows; ``seconds``: of judging after sampling."""
 
     completions: Completions
     texts: list[str]
@@ -262,15 +253,15 @@ def sample_and_judge(
     problems: Sequence[Problem],
     tokenizer: Any,
     stops: Collection[int],
-) -> Judged:
-    """Return completions of rows with these ``problems``, judged.
+) -> ScoredCompletions:
+    """Sample a completion for each row, and judge it by the row's problem.
 
-    Judges in other processes begin as soon as a completion ends, with the verdicts of ``judge_many``; a judge in this
-    process would only take turns with the sampler, and judges at the end.
+    Worker processes judge each completion when it ends; a judge in this process, which would only block the sampler,
+    runs after the sampling. The verdicts are equal.
 
     Args:
-        sample: an engine's call, but for its ``on_done``.
-        stops: the ids that end a completion; its text is without them.
+        sample: an engine's call without its ``on_done``.
+        stops: the ids that end a completion, which its text omits.
     """
     judging, by_row = task.start_judging(), dict[int, str]()
     if judging is None:
@@ -278,7 +269,7 @@ def sample_and_judge(
         sampled = time.perf_counter()
         texts = [response_text(tokenizer, ids, stops) for ids in completions.ids]
         verdicts = task.judge_many(problems, texts, completions.truncated, completions.ids)
-        return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
+        return ScoredCompletions(completions, texts, verdicts, time.perf_counter() - sampled)
     with judging:
 
         def judge(rows: Sequence[int], done: Completions) -> None:
@@ -293,4 +284,4 @@ def sample_and_judge(
         verdict_of = dict(zip(by_row, judging.verdicts(), strict=True))
     rows = range(len(problems))
     texts, verdicts = [by_row[row] for row in rows], [verdict_of[row] for row in rows]
-    return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
+    return ScoredCompletions(completions, texts, verdicts, time.perf_counter() - sampled)

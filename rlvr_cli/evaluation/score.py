@@ -1,4 +1,4 @@
-"""Judge responses that were written elsewhere: a JSONL file of problems and responses to one of verdicts."""
+"""Judge a JSONL file of problems and responses from other programs, for `rlvr score`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr_cli.tasks.files import BadRow, find_text_error, parse_json, raise_row_
 from rlvr_cli.tasks.problem import WRONG
 from rlvr_cli.tasks.sets import task_kinds
 
-# Responses that are judged at once, at least.
+# Minimum number of responses that are judged at a time.
 CHUNK = 256
 _LINE = '{"problem": {...}, "response": "..."}'
 Pair = tuple[Problem, str]
@@ -26,7 +26,7 @@ Pair = tuple[Problem, str]
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """Counts of the verdicts of a file. ``unreadable``: the verdicts, from 1, whose gold answer cannot be read."""
+    """Counts of the verdicts of a file. ``unreadable``: lines, from 1, whose gold answer cannot be parsed."""
 
     responses: int
     correct: int
@@ -45,27 +45,25 @@ def score_file(
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, planned: None,
 ) -> ScoreSummary:
-    """Judge every line of ``source`` and write the verdicts to ``target``, one a line, in the same order.
+    """Judge every line of ``source``; write one verdict per line, in the same order, to ``target`` when all are judged.
 
-    A line of ``source`` is ``{"problem": {...}, "response": "..."}``: the task's own fields, and what followed the
+    A line of ``source`` is ``{"problem": {...}, "response": "..."}``: the task's fields, and the completion of the
     task's prompt. A verdict has the keys reward, parts, answer, correct and reason; reward, its parts and correct are
-    null where the task could not score the response. ``target`` appears when all are judged.
+    null if the task could not score the response.
 
     Args:
-        workers: processes that judge, of a task with a pool; None = the pool's number.
+        workers: worker processes of a task with a pool; None = the pool's number.
         progress: is called with the number of judged responses and of all.
     Raises:
-        UserError: ``source`` cannot be read, or has lines that are no responses to problems of the task (every one is
-            named, before anything is judged), or ``target`` exists or cannot be written.
-        RunError: a process that judges was killed.
+        UserError: ``source`` cannot be read or has invalid lines (all are reported, before anything is judged), or
+            ``target`` exists or cannot be written.
+        RunError: a worker process was killed.
     """
     check_input(source)
     if problems := output_problems(target, source=source, overwrite=overwrite):
         raise UserError(problems)
     if workers is not None and not task.pooled:
-        raise UserError(
-            f"--workers {workers}: the number of processes that judge {task.name} cannot be chosen; leave it out."
-        )
+        raise UserError(f"--workers {workers}: {task.name} is not judged in worker processes. Remove --workers.")
     task = task if workers is None else task.with_workers(workers)
     pairs = _read_pairs(task, source)
     target = resolve_output(target)
@@ -80,7 +78,7 @@ def score_file(
 
 
 def _read_pairs(task: Task, source: Path) -> list[Pair]:
-    """Return the problems and responses of a file. Raises UserError that names every bad line."""
+    """Return the problems and responses of a file. Raises UserError with every invalid line."""
     pairs: list[Pair] = []
     problems: list[str] = []
     for number, line in read_lines(source):
@@ -109,22 +107,22 @@ def _parse_record(line: bytes) -> tuple[dict[str, Any], str]:
         raise BadRow("problem must be an object with the task's own fields")
     if not isinstance(record["response"], str):
         raise BadRow("response must be text")
-    # A response may be anything that a model wrote; a problem comes from data.
+    # A response may hold any text of a model; a problem must be valid data.
     if unwritable := find_text_error(record["problem"]):
         raise BadRow(unwritable)
     return record["problem"], record["response"]
 
 
-def _by_problem(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Yield runs of responses to one problem."""
+def _group_by_problem(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """Yield consecutive responses to the same problem."""
     for _, group in groupby(pairs, key=lambda pair: (pair[0].question, pair[0].data)):
         yield list(group)
 
 
 def _chunks(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Yield CHUNK pairs or more at a time, without splitting the responses to one problem."""
+    """Yield at least CHUNK pairs at a time, without splitting the responses to a problem."""
     chunk: list[Pair] = []
-    for group in _by_problem(pairs):
+    for group in _group_by_problem(pairs):
         chunk += group
         if len(chunk) >= CHUNK:
             yield chunk
@@ -134,14 +132,11 @@ def _chunks(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
 
 
 def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
-    """Return the verdicts, in which equal wrong answers to a problem have the spelling of the first.
-
-    Votes that count spellings then count answers.
-    """
+    """Return the verdicts; equal wrong answers to a problem get the spelling of the first, to vote together."""
     problems, responses = zip(*chunk, strict=True)
     verdicts = task.judge_many(problems, responses, [False] * len(chunk))
     remaining = iter(verdicts)
-    groups = [[next(remaining) for _ in group] for group in _by_problem(chunk)]
+    groups = [[next(remaining) for _ in group] for group in _group_by_problem(chunk)]
     answers = [[each.answer for each in group if each.reason == WRONG and each.answer] for group in groups]
     same = task.group_answers(answers)
     return [
@@ -154,16 +149,17 @@ def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
 
 
 def check_keys(overrides: Sequence[str]) -> None:
-    """Refuse keys without effect on responses that come with their problems. Raises UserError."""
-    choosing = {"data", "data_dir", "train_size", *(key for kind in task_kinds().values() for key in kind.problem_keys)}
-    keys = [text.partition("=")[0].strip() for text in overrides]
-    idle = [key for key in keys if key.removeprefix("task.").split(".")[0] in choosing]
-    if idle:
+    """Raise UserError for keys that select problems: the input has its problems."""
+    problem_keys = {key for kind in task_kinds().values() for key in kind.problem_keys} | {"data", "data_dir"}
+    problem_keys.add("train_size")
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    unused = [key for key in keys if key.removeprefix("task.").split(".")[0] in problem_keys]
+    if unused:
         raise UserError(
             [
-                f"{key}: says which problems there are; those of --input are judged, by the answers that stand there. "
-                "Leave it out (`rlvr tasks generate` writes problems as such a key makes them)."
-                for key in idle
+                f"{key}: has no effect, as --input has its problems and gold answers. Remove it (`rlvr tasks generate` "
+                "writes problems with such keys)."
+                for key in unused
             ]
         )
 

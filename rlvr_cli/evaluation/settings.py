@@ -1,4 +1,4 @@
-"""What one evaluation samples and reports, and the keys of a configuration that it reads. Imports no torch."""
+"""The settings of an evaluation, and the configuration keys that have an effect on it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DEFAULTS = HeldOutConfig()
 
 @dataclass(frozen=True)
 class EvalSettings:
-    """How an evaluation samples. ``samples`` completions a problem, and one greedy completion more if ``greedy``.
+    """The problems, samples and metrics of an evaluation.
 
-    Without samples the greedy completion is all there is, and there is no k.
-
-    ``seed`` names the random streams of the samples; ``problems_seed`` draws the held-out set, which is the same for
-    every run. ``batch`` and ``engine`` change speed and memory, not which samples are asked for; without a ``batch``
-    256 samples are kept at a time, and as many are made at once as memory holds of them.
+    Attributes:
+        samples: completions per problem, besides the ``greedy`` one; 0 = greedy completions alone, without ``pass_at``.
+        batch: completions that a process samples at once; None = 256, or fewer by its free memory. Like ``engine``, it
+            does not change which samples are requested.
+        seed: of the samples' random streams. problems_seed: of the held-out set, the same for every run.
     """
 
     problems: int = _DEFAULTS.problems
@@ -43,15 +43,15 @@ class EvalSettings:
     def __post_init__(self) -> None:
         if bool(self.pass_at) != bool(self.samples) or not all(1 <= k <= self.samples for k in self.pass_at):
             raise ValueError(
-                f"pass_at={self.pass_at}: with samples={self.samples} there is at least one k, and each is from 1 to "
-                "that number; without samples there is none."
+                f"pass_at={self.pass_at}: must be one k or more from 1 to samples={self.samples}, or () without "
+                "samples."
             )
         if self.samples == 0 and not self.greedy:
-            raise ValueError("nothing is sampled: without samples, the greedy completion is needed.")
+            raise ValueError("samples=0 needs greedy=True: nothing would be sampled.")
 
     @property
-    def kept_at_once(self) -> int:
-        """Samples of a process that are on the disk before the next ones are begun."""
+    def chunk_size(self) -> int:
+        """Return the number of samples that a process writes to disk at a time."""
         return self.batch or BATCH
 
     @classmethod
@@ -73,7 +73,7 @@ class EvalSettings:
         return cls.from_config(config, config.validation, split=split)
 
     def sampling(self) -> dict[str, Any]:
-        """The settings that decide what a given sample of a given problem is."""
+        """Return the settings that determine a sample of a problem."""
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -83,12 +83,12 @@ class EvalSettings:
 
 
 def engine_of(config: Config, section: EvalConfig | ValidationConfig) -> str:
-    """Return what samples: the engine of ``section``; for `auto` rollout.engine where it is one of this process."""
-    engine, of_rollouts = section.engine, config.rollout.engine
-    return of_rollouts if engine == "auto" and of_rollouts in ("local", "transformers") else engine
+    """Return the engine of ``section``; for `auto`, rollout.engine if it is local or transformers."""
+    engine, rollout_engine = section.engine, config.rollout.engine
+    return rollout_engine if engine == "auto" and rollout_engine in ("local", "transformers") else engine
 
 
-# What an evaluation reads of the configuration, next to `eval` and `task`.
+# Keys that an evaluation reads besides those of `eval`, `task` and `track`.
 _READ = frozenset(
     (
         *("model.revision", "model.dtype", "model.attention", "rollout.engine", "rollout.max_new_tokens"),
@@ -102,11 +102,11 @@ _SERVER_ONLY = frozenset(
         *("eval.request_timeout", "eval.api_key_variable"),
     )
 )
-_NOT_OF_A_SERVER = frozenset(("eval.batch", "model.dtype", "model.attention", "run.threads"))
+_SET_BY_SERVER = frozenset(("eval.batch", "model.dtype", "model.attention", "run.threads"))
 
 
-def idle_key(key: str) -> str | None:
-    """Return why an evaluation does not read the existing ``key``, and what to do; None where it does."""
+def unused_key_reason(key: str) -> str | None:
+    """Return why an evaluation does not read ``key``, and the remedy; None if it does."""
     section, _, name = key.partition(".")
     if key in _READ or (section in ("eval", "task", "track") and key not in _TRAINING_ONLY):
         return None
@@ -119,36 +119,35 @@ def idle_key(key: str) -> str | None:
     return "an evaluation does not read it"
 
 
-def idle_override(text: str, config: Config) -> str | None:
-    """Return what is wrong with an override of a call that changes nothing in an evaluation by ``config``."""
-    key = text.partition("=")[0]
-    why = idle_key(key)
-    if why is None and config.eval.engine != "openai" and key in _SERVER_ONLY:
-        why = "it is for a server. Give --engine openai too"
-    elif why is None and config.eval.engine == "openai" and key in _NOT_OF_A_SERVER:
-        why = "the server decides it"
+def unused_override_message(override: str, config: Config) -> str | None:
+    """Return the error message for an override without effect on an evaluation by ``config``; else None."""
+    key = override.partition("=")[0]
+    reason = unused_key_reason(key)
+    if reason is None and config.eval.engine != "openai" and key in _SERVER_ONLY:
+        reason = "it is for a server. Use --engine openai"
+    elif reason is None and config.eval.engine == "openai" and key in _SET_BY_SERVER:
+        reason = "it is set at the server"
     elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:
-        why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
+        reason = f"eval.max_new_tokens={config.eval.max_new_tokens} overrides it. Use --max-new-tokens"
     elif key == "rollout.engine" and engine_of(config, config.eval) != config.rollout.engine:
-        why = "an evaluation reads eval.engine (--engine)"
-    return f"{as_typed(text)}: has no effect in an evaluation; {why}." if why is not None else None
+        reason = "an evaluation reads eval.engine (--engine)"
+    return f"{as_typed(override)}: has no effect in an evaluation; {reason}." if reason is not None else None
 
 
-def idle_without_samples(overrides: Sequence[str]) -> str:
-    """Return a note where this call sets how samples are drawn, and the greedy completion is all that is asked for."""
-    keys = ("eval.temperature", "eval.top_p")
-    given = [name for key in keys if (name := asked_by(overrides, key))]
-    return f"greedy completions only, so {' and '.join(given)} changes nothing" if given else ""
+def greedy_only_note(overrides: Sequence[str]) -> str:
+    """Return a note if the temperature or top_p is set for greedy completions alone, else ""."""
+    options = [option for key in ("eval.temperature", "eval.top_p") if (option := find_option(overrides, key))]
+    return f"greedy completions only, so {' and '.join(options)} has no effect" if options else ""
 
 
-def asked_by(overrides: Sequence[str], *keys: str) -> str | None:
-    """Return the option or the key by which a call sets one of ``keys``, the last one; None where it does not."""
+def find_option(overrides: Sequence[str], *keys: str) -> str | None:
+    """Return the option or key, as typed, of the last override of one of ``keys``; None without one."""
     override = next((text for text in reversed(overrides) if text.partition("=")[0] in keys), None)
     return (
         override.typed.split()[0] if isinstance(override, OptionOverride) else override and override.partition("=")[0]
     )
 
 
-def only(overrides: Sequence[str], prefix: str) -> list[str]:
-    """Return the overrides that begin so."""
+def filter_overrides(overrides: Sequence[str], prefix: str) -> list[str]:
+    """Return the overrides that begin with ``prefix``."""
     return [override for override in overrides if override.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""What `rlvr eval` was told to evaluate: a run, a checkpoint or a model. Imports no torch."""
+"""Resolve the target of `rlvr eval`: a run, a checkpoint or a model. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import count, did_you_mean, ellipsize
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_whole, survey
-from rlvr_cli.runs.folder import RunDir, newest_run, open_run
+from rlvr_cli.runs.folder import RunDir, match_run, newest_run
 from rlvr_cli.runs.listing import run_folders
 from rlvr_cli.runs.trials import command_to_evaluate, is_sweep, read_trials
 
@@ -23,12 +23,14 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """One model to evaluate.
+    """A model to evaluate.
 
-    ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
-    say where its evaluations are kept. ``step`` and ``base``: of a run's checkpoint, and the model that the run began
-    from; None of other models. ``style`` is the prompt style it was made for; None until it is loaded, for a model of
-    the hub. ``known``: there is such a folder, or may be such a hub id; else ``model`` is a server's word.
+    Attributes:
+        label: its name in tables. model: the folder, preset, hub id or served name that loads it.
+        stem, root: a component of the names of its evaluations' folders, and the folder that holds them.
+        style: the prompt style that it was trained on; None for a hub model until it is loaded.
+        local: ``model`` is a folder, a preset or a hub id; otherwise only a server knows the name.
+        step, base: of a run's checkpoint, and the model before training; None for other models.
     """
 
     label: str
@@ -36,18 +38,18 @@ class EvaluatedModel:
     stem: str
     root: Path
     style: str | None
-    known: bool = True
+    local: bool = True
     step: int | None = None
     base: str | None = None
 
 
-# Before a run's name: the model that the run began from. As --against alone, that of the evaluated run.
+# `base:RUN` is the run's model before training; `--against base` is that of the evaluated run.
 BASE = "base"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a name stands for: subjects (newest checkpoint first), their run if they have one, and remarks."""
+    """The models that a name resolves to, the newest checkpoint first, their run if any, and notes for the user."""
 
     subjects: tuple[EvaluatedModel, ...]
     run: RunDir | None
@@ -55,103 +57,92 @@ class Target:
 
 
 def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revision: str | None = None) -> Target:
-    """The run, checkpoint or model that ``name`` stands for; None is the newest run under ``runs_root``.
+    """Resolve ``name`` to a run, checkpoint or model; None to the newest run in ``runs_root``.
 
-    A name is tried as a preset, a run in ``runs_root``, a path to a run, to a checkpoint or to a model folder, and a
-    hub id, in this order; a sweep is refused with its trials. A run gives its newest valid ``checkpoints`` checkpoints,
-    ``base:RUN`` the model that the run began from.
-    Raises UserError when nothing fits, or fewer checkpoints than that are valid.
+    A name is tried as a preset, a run in ``runs_root``, a path of a run, a checkpoint or a model folder, and a hub id,
+    in this order. Of a run the newest ``checkpoints`` valid checkpoints are returned, of ``base:RUN`` the model before
+    training.
+    Raises UserError for an unknown name, a sweep, and a run with fewer valid checkpoints.
     """
     if name is None:
         newest = newest_run(runs_root)
         if newest is None:
             raise UserError(
-                f"there is no run in {runs_root} to evaluate. `rlvr train` makes one; `rlvr eval lab` evaluates the "
+                f"there is no run in {runs_root} to evaluate. `rlvr train` creates one; `rlvr eval lab` evaluates the "
                 "untrained lab model."
             )
         return _run_target(newest, checkpoints)
-    if name.startswith(f"{BASE}:") and (run := find_run_of(name, runs_root)) is not None:
+    if name.startswith(f"{BASE}:") and (run := find_source_run(name, runs_root)) is not None:
         base = load_config([run.config_path], from_start=True).model
         return find_target(base.name, runs_root, checkpoints=checkpoints, revision=base.revision)
     if name not in PRESETS:
-        run = _named_run(name, runs_root)
+        run = match_run(name, runs_root)
         if run is not None:
             return _run_target(run, checkpoints)
         path = local_path(name)
-        # A checkpoint that was copied out of its run is a model folder like any other.
-        if STEP.fullmatch(path.name) and (path.parent.parent / "config.yaml").is_file():
-            _only_one(name, "a checkpoint", checkpoints)
-            return _checkpoint_target(path)
+        if (run := _run_of_checkpoint(path)) is not None:
+            _check_average(name, "a checkpoint", checkpoints)
+            check_whole(path)
+            return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
         sweep = runs_root / name.partition("/")[0]
-        for place in (runs_root / name, path, *([sweep] if name.count("/") == 1 and not path.exists() else [])):
-            if is_sweep(place):
-                raise UserError(_names_a_sweep(name, place))
-    _only_one(name, "a model", checkpoints)
+        for folder in (runs_root / name, path, *([sweep] if name.count("/") == 1 and not path.exists() else [])):
+            if is_sweep(folder):
+                raise UserError(_sweep_message(name, folder))
+    _check_average(name, "a model", checkpoints)
     try:
         source = resolve_model(name, revision=revision)
     except UserError as error:
-        known = list(run_folders(runs_root)) if runs_root.is_dir() else []
-        near = difflib.get_close_matches(name, known, len(known), 0) if known else []
-        hint = (
-            f"Runs in {runs_root}: {ellipsize(near, SHOWN)}."
-            if known
-            else f"There is no run in {runs_root.absolute()}."
-        )
-        guess = did_you_mean(name, known)
+        runs = list(run_folders(runs_root)) if runs_root.is_dir() else []
+        close = difflib.get_close_matches(name, runs, len(runs), 0) if runs else []
+        hint = f"Runs in {runs_root}: {ellipsize(close, SHOWN)}." if runs else f"There is no run in {runs_root.absolute()}."
         *others, last = error.problems
-        raise UserError([*others, f"{last} {name!r} is not a run either.{guess} {hint}"]) from error
+        raise UserError([*others, f"{last} {name!r} is not a run either.{did_you_mean(name, runs)} {hint}"]) from error
     weights = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
     return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(weights)),), None)
 
 
-def _names_a_sweep(name: str, folder: Path) -> str:
-    """Return the error message for the name of a sweep, or of no trial of it, where a run is asked for."""
-    content = read_trials(folder)
+def _sweep_message(name: str, folder: Path) -> str:
+    """Return the error message for the name of a sweep, or of an unknown trial in it."""
+    content, base = read_trials(folder), Path(name).name
     trials = [f"{folder}/{trial['name']}" for trial in content["trials"]]
-    what = "is a sweep, not a run" if folder.name == Path(name).name else f"no run of this name in the sweep {folder}"
-    guess = did_you_mean(f"{folder}/{Path(name).name}", trials) if folder.name != Path(name).name else ""
+    problem, guess = "is a sweep, not a run", ""
+    if folder.name != base:
+        problem, guess = f"no run of this name in the sweep {folder}", did_you_mean(f"{folder}/{base}", trials)
     every = f"`{command_to_evaluate(content)}` evaluates all"
-    return f"{name}: {what}.{guess} Name one of its {count(len(trials), 'trial')}: {ellipsize(trials, SHOWN)}; {every}."
+    return f"{name}: {problem}.{guess} Name one of its {count(len(trials), 'trial')}: {ellipsize(trials, SHOWN)}; {every}."
 
 
-def find_run_of(name: str, runs_root: Path) -> RunDir | None:
-    """Return the run that ``name`` stands for, or whose checkpoint or base (``base:RUN``) it is; None of other models.
+def find_source_run(name: str, runs_root: Path) -> RunDir | None:
+    """Return the run that ``name`` is, or is a checkpoint or the base (``base:RUN``) of; None for other models.
 
     `rlvr eval` takes its default settings from this run.
     """
     name = name.removeprefix(f"{BASE}:")
-    if name in PRESETS:
-        return None
-    path = local_path(name)
-    inside = STEP.fullmatch(path.name) and (path.parent.parent / "config.yaml").is_file()
-    return _named_run(name, runs_root) or (RunDir(path.parent.parent) if inside else None)
+    return None if name in PRESETS else match_run(name, runs_root) or _run_of_checkpoint(local_path(name))
+
+
+def _run_of_checkpoint(path: Path) -> RunDir | None:
+    """Return the run of a checkpoint; None for other folders, such as a checkpoint copied out of its run."""
+    run = RunDir(path.parent.parent)
+    return run if STEP.fullmatch(path.name) and run.config_path.is_file() else None
 
 
 def served_target(name: str, runs_root: Path) -> Target:
-    """What a server is asked for under a name that ``find_target`` does not take as a model of this machine.
+    """Return the target for a name that :func:`find_target` cannot resolve: a server's model.
 
-    A folder with a tokenizer and no weights is enough to write prompts; any other name is the server's own.
+    The name may be a folder with a tokenizer but no weights, which suffices to format prompts.
     """
     folder = local_path(name)
-    known = any((folder / part).is_file() for part in ("tokenizer.json", "tokenizer.model", "vocab.json"))
-    style = _style(folder) if known and (folder / "config.json").is_file() else None
-    label = folder.name if known else name
-    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", style, known),), None)
-
-
-def _named_run(name: str, runs_root: Path) -> RunDir | None:
-    for path in (runs_root / name, local_path(name)):
-        # A model folder may have a file of that name too.
-        if (path / "manifest.json").exists() and not (path / "config.json").exists():
-            return open_run(path)
-    return None
+    local = any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json"))
+    label, style = (folder.name, _style(folder)) if local else (name, None)
+    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", style, local),), None)
 
 
 def _run_target(run: RunDir, count: int) -> Target:
-    found = survey(run.checkpoints_dir, hashed=count)
-    valid = [entry for entry in found if isinstance(entry, Checkpoint)]
-    damaged = [entry for entry in found if isinstance(entry, Damaged)]
+    checkpoints = survey(run.checkpoints_dir, hashed=count)
+    valid = [entry for entry in checkpoints if isinstance(entry, Checkpoint)]
+    damaged = [entry for entry in checkpoints if isinstance(entry, Damaged)]
     notes = tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in damaged)
     if not valid:
         saved = run.read_manifest().get("step")
@@ -160,24 +151,18 @@ def _run_target(run: RunDir, count: int) -> Target:
                 f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were "
                 "removed, or their disk is missing. Put them back, or name a model's folder."
             )
-        why = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in damaged) or "none was written yet"
+        reason = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in damaged) or "none was written yet"
         raise UserError(
-            f"{run.path}: this run has no checkpoint that can be used ({why}). Continue it with "
+            f"{run.path}: this run has no checkpoint that can be used ({reason}). Continue it with "
             f"`rlvr train --resume {run.path}`."
         )
     if len(valid) < count:
         raise UserError(
             f"{run.path}: --average-last {count} needs {count} checkpoints; this run has {len(valid)} "
-            f"(steps {', '.join(str(entry.step) for entry in reversed(valid))}). checkpoint.keep says how many a run "
+            f"(steps {', '.join(str(entry.step) for entry in reversed(valid))}). checkpoint.keep sets how many a run "
             "keeps."
         )
     return Target(tuple(_checkpoint_subject(entry, run) for entry in valid[:count]), run, notes)
-
-
-def _checkpoint_target(path: Path) -> Target:
-    check_whole(path)
-    run = RunDir(path.parent.parent)
-    return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
 
 
 def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> EvaluatedModel:
@@ -187,7 +172,7 @@ def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> EvaluatedModel:
     return EvaluatedModel(label, str(checkpoint.path), stem, run.eval_dir, style, step=checkpoint.step, base=base)
 
 
-def _only_one(name: str, kind: str, checkpoints: int) -> None:
+def _check_average(name: str, kind: str, checkpoints: int) -> None:
     if checkpoints > 1:
         raise UserError(f"--average-last {checkpoints}: {name} is {kind}; only a run has checkpoints to average.")
 
@@ -199,5 +184,5 @@ def _style(folder: Path | None) -> str | None:
 
 
 def slug(name: str) -> str:
-    """A name as a part of a folder's name."""
+    """Return a name as a component of a folder's name."""
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip("-.") or "model"

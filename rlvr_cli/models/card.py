@@ -17,7 +17,7 @@ from rlvr_cli.methods.preset import Paper, Preset
 from rlvr_cli.models.source import LAB_BASES, PRESETS, hub_presets
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.store.evaluation import finals
+from rlvr_cli.store.evaluation import final_evaluations
 from rlvr_cli.store.metrics import metric
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.sets import data_sets, problems_name
@@ -142,7 +142,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     licence: dict[str, Any] = load_licence(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
-    evaluations = [stored.result for stored in finals(run) if stored.steps == (step,)]
+    evaluations = [stored.result for stored in final_evaluations(run) if stored.steps == (step,)]
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",

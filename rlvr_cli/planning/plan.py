@@ -46,7 +46,7 @@ def plan_training(config: Config) -> dict[str, Any]:
     `problems_from` (`task.data`) is None unless they are on this machine.
     """
 
-    from rlvr_cli.evaluation.benchmarks import completions_of
+    from rlvr_cli.evaluation.benchmarks import count_benchmark_completions
     from rlvr_cli.tasks.sets import problems_name
 
     batch = config.batch
@@ -91,7 +91,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "validation_completions": validated,
         "eval_completions": evaluated,
         "eval_benchmarks": list(config.eval.benchmark),
-        "benchmark_completions": completions_of(config, evaluated) if config.eval.benchmark else None,
+        "benchmark_completions": count_benchmark_completions(config, evaluated) if config.eval.benchmark else None,
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
-from rlvr_cli.compare.words import comparative, sentence, signed_text, these_runs, what_is_compared
+from rlvr_cli.compare.words import comparative, describe_comparison, format_signed, sentence, these_runs
 from rlvr_cli.core.text import capitalize, count, ellipsize, join_and
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
@@ -107,7 +107,7 @@ def _compared(comparison: TaskComparison) -> PageAnswer:
         question=_question(comparison, rows),
         short=_short(comparison, rows),
         sentences=tuple(_sentence(comparison, row, contrast) for row, contrast in ordered),
-        facts=(what_is_compared(comparison)[0],),
+        facts=(describe_comparison(comparison)[0],),
     )
 
 
@@ -145,7 +145,7 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
             key = (verdict == "uncertain", comparative(metric, contrast.difference.value))
             groups.setdefault(key, []).append(row.arm)
         elif verdict == "single":
-            difference = signed_text(metric, contrast.difference)
+            difference = format_signed(metric, contrast.difference)
             single.append(f"{capitalize(these_runs(comparison, row.arm))}: {difference}.")
         else:
             (unseen if verdict == "unseen" else unknown).append(row.arm)

@@ -15,8 +15,8 @@ from rlvr_cli.core.text import ellipsize
 from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.evaluation import has_evaluation
-from rlvr_cli.store.find import Run, eval_options, find_runs, sweep_command
-from rlvr_cli.store.training import Steps, read_steps, whole_rows
+from rlvr_cli.store.find import Run, eval_options, load_runs, sweep_command
+from rlvr_cli.store.training import Steps, filter_step_rows, read_steps
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
 SHOWN = 4
@@ -56,7 +56,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     includes them), and the page lists them. Raises UserError with every wrong name, option and record, and for
     evaluations that cannot be compared.
     """
-    selected = find_runs(request.names, request.root, unfinished=True)
+    selected = load_runs(request.names, request.root, unfinished=True)
     notes, problems = selected.notes, [*request.validate(), *selected.problems]
     runs = tuple(replace(run, kept=_steps(run, problems)) for run in selected.runs)
     arms: tuple[Arm, ...] = ()
@@ -94,7 +94,7 @@ def _steps(run: Run, problems: list[str]) -> Steps:
     steps = Steps([], [])
     with collect_problems(problems):
         steps = read_steps(run.dir)
-    if wrong := len(steps.metrics) - len(whole_rows(steps.metrics)):
+    if wrong := len(steps.metrics) - len(filter_step_rows(steps.metrics)):
         problems.append(f"{run.dir.metrics_path}: {wrong} of its lines are no optimizer step's. The file was altered.")
     return steps
 

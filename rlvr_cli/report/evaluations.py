@@ -11,7 +11,7 @@ import numpy as np
 from rlvr_cli.compare.evaluations import common_problems
 from rlvr_cli.compare.read import read_task
 from rlvr_cli.compare.results import Contrast, TaskComparison, arm_mean, bounded, compare_task
-from rlvr_cli.compare.words import p_text
+from rlvr_cli.compare.words import format_p
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capitalize, count
@@ -20,11 +20,18 @@ from rlvr_cli.report.data import ReportData
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference
 from rlvr_cli.stats.intervals import difference_bounds
 from rlvr_cli.store.arm import Arm
-from rlvr_cli.store.evaluation import Evaluation, evaluations_in, finals, group_by_settings, has_evaluation, last
+from rlvr_cli.store.evaluation import (
+    Evaluation,
+    final_evaluations,
+    group_by_settings,
+    has_evaluation,
+    last,
+    read_undamaged,
+)
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds, held_out_accuracy
-from rlvr_cli.store.training import BUDGETS, whole_rows
-from rlvr_cli.store.values import metric_of, problem_values
+from rlvr_cli.store.training import BUDGETS, filter_step_rows
+from rlvr_cli.store.values import problem_values, resolve_metric
 
 BASE = "before training"
 
@@ -60,7 +67,7 @@ def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
                 alike = {"": [compared[run.path]]} if run.path in compared else {}
             else:
                 with collect_problems(problems):
-                    alike = group_by_settings(finals(run.dir))
+                    alike = group_by_settings(final_evaluations(run.dir))
             for key, evaluations in alike.items():
                 arms = by_setting.setdefault(key, {})
                 arms[arm.name] = (*arms.get(arm.name, ()), last(evaluations))
@@ -259,7 +266,7 @@ def changes_table(changes: Mapping[str, MetricChange]) -> Table | None:
 
 def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> MetricChange | None:
     evaluations = [evaluation for _, evaluation in (*first, *last)]
-    metric, samples = metric_of(None, {f"{number}": each for number, each in enumerate(evaluations)})
+    metric, samples = resolve_metric(None, {f"{number}": each for number, each in enumerate(evaluations)})
     ids = common_problems(evaluations)
     if not ids:
         return None
@@ -299,12 +306,12 @@ def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Momen
     bases = [
         base
         for folder in folders
-        for base in evaluations_in(folder)
+        for base in read_undamaged(folder)
         if not base.steps and _same_model(base.result["model"], run.config.model.name)
     ]
     of_run: list[Evaluation] = []
     with collect_problems(problems):
-        of_run = finals(run.dir) if bases else []
+        of_run = final_evaluations(run.dir) if bases else []
     pairs = {
         after.folder: (base, after)
         for after in of_run
@@ -323,7 +330,7 @@ def _same_model(first: str, second: str) -> bool:
 
 def _trained(run: Run, evaluation: Evaluation) -> int:
     """Return the rollouts until the checkpoint that was evaluated, which need not be the last."""
-    rows = whole_rows(run.steps.metrics)
+    rows = filter_step_rows(run.steps.metrics)
     ends = [row["rollout"] + 1 for row in rows if row.get("step") in evaluation.steps]
     return int(max(ends, default=run.manifest["rollout"]))
 
@@ -379,4 +386,4 @@ def _budgets_table(comparisons: Mapping[str, TaskComparison], base: str) -> Tabl
 
 def _budget_cell(metric: str, contrast: Contrast) -> str:
     difference = with_interval(metric, contrast.difference, signed=True)
-    return difference if contrast.verdict == "single" else f"{difference}, p {p_text(contrast.p_holm)}"
+    return difference if contrast.verdict == "single" else f"{difference}, p {format_p(contrast.p_holm)}"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rlvr_cli.compare.document import task_tables
 from rlvr_cli.compare.results import TaskComparison
-from rlvr_cli.compare.words import base_cost, power_lines, what_is_compared
+from rlvr_cli.compare.words import baseline_cost, describe_comparison, power_lines
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import to_one_line, unique_labels
@@ -131,7 +131,7 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         figures=figures,
         course=course_table(subject),
         comparison=tuple(_tables(comparison)) if comparison else (),
-        above=(*what_is_compared(comparison)[1:], *power_lines(comparison)) if comparison else (),
+        above=(*describe_comparison(comparison)[1:], *power_lines(comparison)) if comparison else (),
         below=tuple(_below(comparison)) if comparison else (),
         budgets=budgets(subject),
         measures=tuple(table for setting in evaluations if (table := measures_table(setting)) is not None),
@@ -163,7 +163,7 @@ def _below(comparison: TaskComparison) -> list[str]:
         "won/tied/lost: problems on which the arm's mean over seeds is above, at or below the baseline's.",
         "updates, tokens, update time: of a run, as a multiple of the baseline's; "
         "of time with the range over pairs of runs, for it depends on the machine's load too.",
-        f"{base_cost(comparison)}.",
+        f"{baseline_cost(comparison)}.",
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.collapse.alerts import Alert, AlertMonitor
-from rlvr_cli.compare.words import ratio_text
+from rlvr_cli.compare.words import format_ratio
 from rlvr_cli.core.errors import collect_problems
 from rlvr_cli.core.files import finite
 from rlvr_cli.core.table import NONE, Table
@@ -146,7 +146,7 @@ def _with_ratio(cost: str, value: float | None, base: float | None) -> str:
         return NONE
     timed = cost in (*_PHASES.values(), UPDATES, ALL)
     text = format_seconds(value) if timed else f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}"
-    return text if not base or value == base else f"{text} ({ratio_text(value / base)})"
+    return text if not base or value == base else f"{text} ({format_ratio(value / base)})"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

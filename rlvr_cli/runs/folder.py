@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import LOCK, check_no_link, lock_folder, replace_folder, write_json
+from rlvr_cli.core.files import LOCK, check_no_link, local_path, lock_folder, replace_folder, write_json
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY, WRITER_KEY, __version__, other_format
 
 # Status of a queued run that has not started.
@@ -192,12 +192,22 @@ def open_run(path: Path) -> RunDir:
 
 
 def find_run(name: str, root: Path) -> RunDir:
-    """Open the run ``name`` in ``root``, else at the path ``name``. Raises UserError without either.
+    """Open the run that ``name`` matches (:func:`match_run`). Raises UserError without one."""
+    run, path = match_run(name, root), local_path(name)
+    return run or open_run(path if path.exists() else root / name)
+
+
+def match_run(name: str, root: Path) -> RunDir | None:
+    """Return the run ``name`` in ``root``, else the run at the path ``name``; None if there is neither.
 
     Names take precedence, so that another folder of that name does not hide the run.
+    Raises UserError for a run without a configuration.
     """
-    named, path = root / name, Path(name)
-    return open_run(path if path.exists() and not RunDir(named).manifest_path.exists() else named)
+    for path in (root / name, local_path(name)):
+        # A model folder may have a manifest.json too.
+        if RunDir(path).manifest_path.exists() and not (path / "config.json").exists():
+            return open_run(path)
+    return None
 
 
 def list_runs(root: Path) -> list[RunDir]:

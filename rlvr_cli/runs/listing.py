@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.collapse.alerts import alerts_on
+from rlvr_cli.collapse.alerts import active_alerts
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import finite, is_held, tail_jsonl
 from rlvr_cli.core.text import did_you_mean
@@ -230,7 +230,7 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float | str | None]:
-    return {"alerts": alerts_on(row), **{name: finite(row.get(name)) for name in NUMBERS}}
+    return {"alerts": active_alerts(row), **{name: finite(row.get(name)) for name in NUMBERS}}
 
 
 def _updates(totals: dict[str, float | None]) -> float | None:

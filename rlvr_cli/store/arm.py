@@ -58,7 +58,7 @@ def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = Fal
         alone: accept a single arm.
     Raises UserError for an unknown key of ``by``, two runs of one arm with one replicate, and a single arm.
     """
-    groups = members_by_arm(runs, keys_of("--by", by, {key for run in runs for key in run.values}))
+    groups = group_runs_by_arm(runs, expand_keys("--by", by, {key for run in runs for key in run.values}))
     if len(groups) == 1 and not alone:
         raise UserError(_single_arm_message(next(iter(groups.values())), by))
     rests, problems = _rests(list(groups.values())), list[str]()
@@ -68,7 +68,7 @@ def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = Fal
     return arms
 
 
-def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
+def group_runs_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
     """Return the runs of each arm, sorted by arm name.
 
     Args:
@@ -81,7 +81,7 @@ def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str,
     return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
 
-def keys_of(option: str, names: Sequence[str], recorded: Collection[str] = ()) -> set[str]:
+def expand_keys(option: str, names: Sequence[str], recorded: Collection[str] = ()) -> set[str]:
     """Expand ``names`` (keys or sections) to keys.
 
     Args:

@@ -26,7 +26,7 @@ FORMAT, META_FORMAT = 2, 1
 SETTINGS = ("benchmark", "split", "sampling", "task")
 
 
-def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
+def add_hashes(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
     """Return ``result`` with its hash and the hash of the content of problems.jsonl."""
     content = {key: value for key, value in result.items() if key != OWN_HASH}
     content[PROBLEMS_HASH] = text_digest(problems)
@@ -177,7 +177,7 @@ def group_by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evalu
     return groups
 
 
-def finals(run: RunDir, benchmark: str | None = None) -> list[Evaluation]:
+def final_evaluations(run: RunDir, benchmark: str | None = None) -> list[Evaluation]:
     """Return the evaluations of a run after its training, sorted by folder.
 
     Args:
@@ -188,11 +188,11 @@ def finals(run: RunDir, benchmark: str | None = None) -> list[Evaluation]:
 
 
 def held_out(run: RunDir) -> list[Evaluation]:
-    """Return the evaluations during a run's training, sorted by rollout. Raises RunError as :func:`finals`."""
+    """Return the evaluations during a run's training, sorted by rollout. Raises RunError with all damaged ones."""
     return _read_all(sorted(run.held_out_dir.glob("rollout-*/metrics.json")))
 
 
-def results_in(folder: Path) -> Iterator[dict[str, Any]]:
+def iter_results(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield metrics.json of each evaluation in a folder, sorted by folder. Raises RunError if one was altered."""
     for path in sorted(folder.glob("*/metrics.json")):
         try:
@@ -206,7 +206,7 @@ def has_evaluation(folder: Path) -> bool:
     return any(folder.glob("*/metrics.json"))
 
 
-def evaluations_in(folder: Path) -> list[Evaluation]:
+def read_undamaged(folder: Path) -> list[Evaluation]:
     """Return the undamaged evaluations in a folder."""
     evaluations: list[Evaluation] = []
     for path in sorted(folder.glob("*/metrics.json")):

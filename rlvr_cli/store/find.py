@@ -21,7 +21,7 @@ from rlvr_cli.runs.listing import is_run, run_folders
 from rlvr_cli.runs.trials import command_of, command_to_evaluate, is_pruned, is_sweep, read_trials
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.evaluation import Evaluation, held_out
-from rlvr_cli.store.training import Steps, read_steps, spending
+from rlvr_cli.store.training import Steps, cumulative_costs, read_steps
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Run:
 
     @cached_property
     def spent(self) -> dict[str, Array]:
-        """Return what :func:`spending` does, computed once. Raises RunError."""
+        """Return what :func:`cumulative_costs` does, computed once. Raises RunError."""
         finished = self.manifest.get("status") == "finished"
-        return spending(self.dir, self.steps, self.config.rollout, finished=finished)
+        return cumulative_costs(self.dir, self.steps, self.config.rollout, finished=finished)
 
     @cached_property
     def held_out(self) -> list[Evaluation]:
@@ -80,7 +80,7 @@ class RunSelection:
     notes: tuple[str, ...]
 
 
-def find_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> RunSelection:
+def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> RunSelection:
     """Find every run that ``names`` match.
 
     A name is resolved in ``root`` first and then as a path: a run, a folder of runs, or a glob of either.

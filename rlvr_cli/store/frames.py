@@ -13,9 +13,16 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import check_root, run_folders, run_summary
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.store.arm import keys_of, members_by_arm
-from rlvr_cli.store.evaluation import Evaluation, finals, held_out, read_evaluation, read_prompts, read_samples
-from rlvr_cli.store.find import find_runs
+from rlvr_cli.store.arm import expand_keys, group_runs_by_arm
+from rlvr_cli.store.evaluation import (
+    Evaluation,
+    final_evaluations,
+    held_out,
+    read_evaluation,
+    read_prompts,
+    read_samples,
+)
+from rlvr_cli.store.find import load_runs
 
 # Fields of a run's summary that are not columns; the path is in `run`.
 _NOT_COLUMNS = ("path", "damage", "last_metrics")
@@ -36,12 +43,12 @@ def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -
         by: keys or sections whose values define an arm; none = every key that changes the training except the seed.
     """
     check_root(Path(root))
-    selected = find_runs(names or sorted(run_folders(Path(root))), Path(root), unfinished=True)
+    selected = load_runs(names or sorted(run_folders(Path(root))), Path(root), unfinished=True)
     if selected.problems:
         raise UserError(selected.problems)
     members = selected.runs
-    keys = keys_of("by", [by] if isinstance(by, str) else by)
-    arm_of = {run.path: name for name, group in members_by_arm(members, keys).items() for run in group}
+    keys = expand_keys("by", [by] if isinstance(by, str) else by)
+    arm_of = {run.path: name for name, group in group_runs_by_arm(members, keys).items() for run in group}
     rows = []
     for run in members:
         head = {key: value for key, value in run_summary(run.dir.path).items() if key not in _NOT_COLUMNS}
@@ -79,7 +86,7 @@ def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFram
     Args:
         in_training: the held-out evaluations during training instead of those by `rlvr eval`.
     """
-    read = held_out if in_training else finals
+    read = held_out if in_training else final_evaluations
     rows = [
         {**head, **_evaluation_row(evaluation)}
         for head in _heads(runs)

@@ -44,7 +44,7 @@ def read_steps(run: RunDir) -> Steps:
     return Steps(read_record(run, run.metrics_path), read_jsonl(run.timings_path))
 
 
-def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+def filter_step_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the ``rows`` with an integer `rollout` of at least 0, which are optimizer steps."""
     return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
 
@@ -60,9 +60,9 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     curves = {}
     for key, metric in METRICS.items():
         if key == "eval" and accuracy is not None:
-            curves[held_out_accuracy(accuracy)] = by_rollout(recorded_values(rows, accuracy, held_out=True))
+            curves[held_out_accuracy(accuracy)] = average_by_rollout(recorded_values(rows, accuracy, held_out=True))
         elif key != "eval" and metric.curve and (values := recorded_values(rows, key)):
-            curves[metric.curve] = by_rollout(values)
+            curves[metric.curve] = average_by_rollout(values)
     return curves
 
 
@@ -78,7 +78,7 @@ def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: b
     return [(rollout, line[name]) for rollout, line in lines if isinstance(line, dict) and name in line]
 
 
-def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
+def average_by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
     """Return one point per rollout: the mean of its finite values."""
     finite: dict[int, list[float]] = {}
     for rollout, value in values:
@@ -105,7 +105,7 @@ def curve_as_json(points: Points) -> dict[str, Any]:
     return {**ends(points), "rollouts": [x for x, _ in points], "values": [value for _, value in points]}
 
 
-def spending(run: RunDir, steps: Steps, config: RolloutConfig, *, finished: bool) -> dict[str, Array]:
+def cumulative_costs(run: RunDir, steps: Steps, config: RolloutConfig, *, finished: bool) -> dict[str, Array]:
     """Return [steps] for each of COSTS: the cumulative cost after each optimizer step.
 
     Raises RunError if the records are damaged or inconsistent.

@@ -18,7 +18,7 @@ from rlvr_cli.store.metrics import ACCURACY, FORMS, GREEDY, at_k, problem_value
 from rlvr_cli.store.training import last_steps
 
 
-def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[str, int]:
+def resolve_metric(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[str, int]:
     """Resolve ``name`` to a recorded metric and its number of samples per problem.
 
     `accuracy` (and None) is avg@n, or the greedy accuracy if an evaluation has no samples; greedy accuracy uses 0

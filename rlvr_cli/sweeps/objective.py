@@ -16,7 +16,7 @@ from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.store.evaluation import results_in
+from rlvr_cli.store.evaluation import iter_results
 from rlvr_cli.store.find import read_run
 from rlvr_cli.store.metrics import (
     ACCURACY,
@@ -28,7 +28,7 @@ from rlvr_cli.store.metrics import (
     sample_metrics,
     training_metrics,
 )
-from rlvr_cli.store.values import metric_of, problem_values
+from rlvr_cli.store.values import problem_values, resolve_metric
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.tasks.suites import SUITES, unknown_name_errors
@@ -67,12 +67,12 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     spec = file.spec.eval
     if spec is None:
         return []
-    from rlvr_cli.evaluation.settings import idle_key
+    from rlvr_cli.evaluation.settings import unused_key_reason
 
     problems: list[SpecProblem] = []
     for key in spec.set:
         location = file.location("eval", "set", key)
-        if reason := idle_key(key):
+        if reason := unused_key_reason(key):
             problems.append((location, f"eval.set: {key}: has no effect; {reason}"))
         elif key == "eval.base_url":
             # On the command line of `rlvr eval` it would decide where API keys are sent.
@@ -118,7 +118,7 @@ class Objective:
         return {path: value for path, value in values.items() if value is not None}, ()
 
     def _eval_values(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
-        evaluated = [run for run in runs if any(map(self._matches, results_in(run.eval_dir)))]
+        evaluated = [run for run in runs if any(map(self._matches, iter_results(run.eval_dir)))]
         if not evaluated:
             return {}, ()
         problems = list[str]()
@@ -129,13 +129,13 @@ class Objective:
         where = [f"split={self.where['split']}"] if "split" in self.where else []
         evaluations = choose_evaluations(selected, benchmark=self.where.get("benchmark"), where=where)
         ids, note = shared_problems(evaluations, only_common=True)
-        metric = metric_of(self.metric, evaluations)
+        metric = resolve_metric(self.metric, evaluations)
         values = {run.dir.path: float(problem_values(evaluations[run.path], *metric, ids).mean()) for run in selected}
         return values, (note,) if note else ()
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
         """Return (rollouts done, value) of each held-out evaluation in training after rollout ``after``."""
-        values = ((result["rollouts"], metric_value(result, self.metric)) for result in results_in(run.held_out_dir))
+        values = ((result["rollouts"], metric_value(result, self.metric)) for result in iter_results(run.held_out_dir))
         return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
     def _matches(self, result: dict[str, Any]) -> bool:

@@ -102,7 +102,7 @@ class TensorBoard(Tracker):
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
         if completions:
-            self.writer.add_text("completions", "\n\n---\n\n".join(map(as_text, completions)), step)
+            self.writer.add_text("completions", "\n\n---\n\n".join(map(format_completion, completions)), step)
         self.writer.flush()
 
     def finish(self) -> None:
@@ -260,7 +260,7 @@ def check_trackers(names: Iterable[str]) -> None:
         raise UserError(wrong)
 
 
-def as_text(row: Row) -> str:
+def format_completion(row: Row) -> str:
     """Return a completion as Markdown, its text as a block of code."""
     facts = [
         f"**{name}** {' '.join(str(value).split())}"

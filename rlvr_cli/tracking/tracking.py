@@ -42,7 +42,7 @@ class RunTracking:
         """Start or resume the trackers at the optimizer step ``step``. Raises RunError for a failure at step 0."""
         if self._file.exists():
             self._states = json.loads(self._file.read_text(encoding="utf-8"))
-        group = group_of(self.config, self.run)
+        group = tracker_group(self.config, self.run)
         job_type = "sweep" if is_sweep(self.run.path.parent) else "train"
         tracked = TrackedRun(self.config.track.name or self.run.name, self.run.path, job_type, self.config, group)
         for name in self.config.track.to:
@@ -151,7 +151,11 @@ class EvaluationTracking:
         for name, text in unusable.items():
             self.say(f"WARNING: track.to={name}: {text}. The results are not sent to it.")
         tracked = TrackedRun(
-            f"{self.config.track.name or self.name} eval", folder, "eval", self.config, group_of(self.config, self.run)
+            f"{self.config.track.name or self.name} eval",
+            folder,
+            "eval",
+            self.config,
+            tracker_group(self.config, self.run),
         )
         for name in self.config.track.to:
             if name not in unusable:
@@ -172,7 +176,7 @@ class EvaluationTracking:
             self.say(f"WARNING: track.to={name}: {name} failed: {text}. The results are not sent to it.")
 
 
-def group_of(config: Config, run: RunDir | None) -> str | None:
+def tracker_group(config: Config, run: RunDir | None) -> str | None:
     """Return `track.group`; if null, the name of the run's sweep."""
     if config.track.group is not None or run is None or not is_sweep(run.path.parent):
         return config.track.group

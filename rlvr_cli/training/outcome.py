@@ -8,13 +8,13 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.terminal import Cell
-from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
-from rlvr_cli.evaluation.tables import clear_difference, with_interval
+from rlvr_cli.evaluation.estimates import PairedDifference, compare_evaluations
+from rlvr_cli.evaluation.tables import mark_difference, with_interval
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_interval_of_error
 from rlvr_cli.store.evaluation import Evaluation, held_out
 from rlvr_cli.store.metrics import accuracy_of, metric
-from rlvr_cli.store.training import whole_rows
+from rlvr_cli.store.training import filter_step_rows
 
 
 def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
@@ -24,14 +24,14 @@ def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
     try:
         evaluations = held_out(run)
         if len(evaluations) < 2:
-            return _training(whole_rows(read_jsonl(run.metrics_path)), prompts)
+            return _training(filter_step_rows(read_jsonl(run.metrics_path)), prompts)
         return _held_out(evaluations[0], evaluations[-1])
     except (UserError, RunError) as error:  # the run is finished nevertheless
         return [f"the held-out evaluations can't be compared: {error}"]
 
 
 def _held_out(first: Evaluation, last: Evaluation) -> list[Cell]:
-    comparisons, result = compare_evals(first, last), last.result
+    comparisons, result = compare_evaluations(first, last), last.result
     name = accuracy_of(comparisons)
     if name is None:
         return []
@@ -45,11 +45,9 @@ def difference_line(comparison: PairedDifference) -> Cell:
     """Return `difference +0.062 [-0.010, 0.134]: within noise`; mark a significant difference."""
     line = f"difference {with_interval(comparison.metric, comparison.difference, signed=True)}"
     if not comparison.clear:
-        return f"{line}: {comparison.doubt}"
+        return f"{line}: {comparison.unclear_reason}"
     better = (comparison.difference.value > 0) == (metric(comparison.metric).higher_is_better is not False)
-    return clear_difference(
-        comparison.metric, comparison.difference.value, f"{line}: {'better' if better else 'worse'}"
-    )
+    return mark_difference(comparison.metric, comparison.difference.value, f"{line}: {'better' if better else 'worse'}")
 
 
 def _when(evaluation: Evaluation) -> str:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rlvr_cli.collapse.alerts import alerts_on
+from rlvr_cli.collapse.alerts import active_alerts
 from rlvr_cli.core.files import open_for_append
 from rlvr_cli.core.terminal import Cell, table_lines, wrap_text
 from rlvr_cli.core.text import escape_for_terminal
@@ -139,7 +139,7 @@ class Reporter:
             self._latest["clipped"] = row["clip_frac/low"] + row["clip_frac/high"]
         if row.get("verifier/timeout"):
             self._latest["timeouts"] = row["verifier/timeout"]
-        if alerts := alerts_on(row):
+        if alerts := active_alerts(row):
             self._latest["alert"] = alerts
         self._sampled, self._doing = 0, ""
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))

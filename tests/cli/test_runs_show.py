@@ -12,7 +12,7 @@ from rlvr_cli.cli.runs import curve_lines
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.sparkline import BLOCKS
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.store.training import ends, learning_curves, whole_rows
+from rlvr_cli.store.training import ends, filter_step_rows, learning_curves
 from tests.launch.launches import NARROW, rows
 
 ENDS = ("first", "last", "least", "greatest")
@@ -64,7 +64,7 @@ def test_completions_are_shown_with_prompt_verdict_and_reason(
 
 
 def curves_of(*lines: dict[str, Any]) -> dict[str, Any]:
-    return learning_curves(whole_rows(lines))
+    return learning_curves(filter_step_rows(lines))
 
 
 def test_what_is_no_number_is_left_out() -> None:

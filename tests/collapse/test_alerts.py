@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.collapse.alerts import AlertMonitor, alert_lines, alerts_on
+from rlvr_cli.collapse.alerts import AlertMonitor, active_alerts, alert_lines
 
 PROBLEMS = 16
 STEADY = {"length": 400.0, "entropy": 0.6, "diversity": 0.9, "truncated": 0.05, "accuracy": 0.5}
@@ -104,7 +104,7 @@ def test_an_alert_that_passes_and_one_that_returns() -> None:
     (alert,) = [alert for alert in monitor.alerts() if alert.name == "length_explosion"]
     assert not alert.lasting and alert.first == 12 and "length 900 from 400 at the start" in str(alert)
     assert "length explosion, rollouts 13-20" in alert_lines(rows)
-    assert alerts_on(rows[17]) == "accuracy drop, length explosion" and alerts_on(rows[-1]) == ""
+    assert active_alerts(rows[17]) == "accuracy drop, length explosion" and active_alerts(rows[-1]) == ""
     assert AlertMonitor(PROBLEMS, rows=rows).alerts() == monitor.alerts(), "a resumed run raises the same alerts"
 
 

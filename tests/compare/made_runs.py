@@ -15,8 +15,8 @@ from rlvr_cli.compare.scores import RunScores, TaskScores
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
+from rlvr_cli.evaluation.sample_store import Sampler, SampleStore, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import Sampler, SampleStore, sample_record
 from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.stats.intervals import UNBOUNDED
 from rlvr_cli.store.arm import Replicate

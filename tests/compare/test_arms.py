@@ -11,14 +11,14 @@ import pytest
 from rlvr_cli.compare.evaluations import choose_evaluations
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.store.arm import Arm, group_arms
-from rlvr_cli.store.find import find_runs
+from rlvr_cli.store.find import load_runs
 from tests.compare.made_runs import make_run
 
 TRIALS = ("grpo-s0", "grpo-s1")
 
 
 def arms_of(root: Path, *names: str, by: tuple[str, ...] = ()) -> tuple[Arm, ...]:
-    selected = find_runs(names, root)
+    selected = load_runs(names, root)
     assert selected.problems == ()
     return group_arms(selected.runs, by)
 
@@ -60,16 +60,16 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     for seed in range(2):
         make_run(root / "sweep", f"g{seed}", seed=seed)
         make_run(root / "sweep" / "trials", f"l{seed}", method="lopti", seed=seed)
-    names = [run.dir.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root).runs]
+    names = [run.dir.name for run in load_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root).runs]
     assert names == ["g0", "g1"]
-    assert [run.dir.name for run in find_runs(["sweep/trials", "sweep"], root).runs] == ["l0", "l1", "g0", "g1"]
+    assert [run.dir.name for run in load_runs(["sweep/trials", "sweep"], root).runs] == ["l0", "l1", "g0", "g1"]
     monkeypatch.chdir(root)
-    assert [run.dir.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere").runs] == ["l0", "l1"]
+    assert [run.dir.name for run in load_runs(["sweep/*/l?"], tmp_path / "elsewhere").runs] == ["l0", "l1"]
     for pattern in ("sweep/x*", "sweep/g**"):
-        none = find_runs([pattern], root)
+        none = load_runs([pattern], root)
         assert none.runs == () and "matches no run" in none.problems[0]
     (root / "sweep" / "g1" / "manifest.json").unlink()
-    (problem,) = find_runs(["sweep"], root).problems
+    (problem,) = load_runs(["sweep"], root).problems
     assert "g1: " in problem and "manifest.json" in problem
 
 
@@ -77,11 +77,11 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     make_run(root / "sweep", "grpo-s0")
     trials = [{"name": name, "method": name[:4]} for name in TRIALS]
     (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
-    selected = find_runs(["sweep", "sweep/grpo-s0"], root)
+    selected = load_runs(["sweep", "sweep/grpo-s0"], root)
     assert len(selected.runs) == 1
     problem = selected.problems[0]
     assert "1 of its 2 trials" in problem and "grpo-s1" in problem and "--unfinished" in problem
-    assert len(find_runs(["sweep"], root, unfinished=True).notes) == 1
+    assert len(load_runs(["sweep"], root, unfinished=True).notes) == 1
 
 
 def test_a_sweep_is_what_its_file_names(root: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
         "trials": trials,
     }
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
-    selected = find_runs(["sweep"], root)
+    selected = load_runs(["sweep"], root)
     assert [run.dir.name for run in selected.runs] == ["grpo-s0", "lopti-s0"]
     (note,) = selected.notes
     assert note.startswith(f"{root}/sweep: ") and "dapo-s0" in note
@@ -115,5 +115,5 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
         r"`printf '\neval: {}\n' >> '/a b/s.yaml' && rlvr sweep '/a b/s.yaml' run.dir=x` evaluates them."
     )
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
-    every = find_runs(["sweep", "sweep/dapo-s0"], root, unfinished=True).runs
+    every = load_runs(["sweep", "sweep/dapo-s0"], root, unfinished=True).runs
     assert [run.dir.name for run in every][2:] == ["dapo-s0"]

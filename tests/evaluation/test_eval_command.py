@@ -158,10 +158,10 @@ def test_several_evaluations_do_not_go_into_the_folder_of_one(make_run: MakeRun,
 def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(
     make_run: MakeRun, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr_cli.evaluation import store
+    from rlvr_cli.evaluation import sample_store
 
     written: list[int] = []
-    append = store.append_jsonl
+    append = sample_store.append_jsonl
 
     def fill_up(path: Path, rows: Any, *, durable: bool) -> None:
         if written:
@@ -170,7 +170,7 @@ def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(
         append(path, rows, durable=durable)
 
     run = make_run()
-    monkeypatch.setattr(store, "append_jsonl", fill_up)
+    monkeypatch.setattr(sample_store, "append_jsonl", fill_up)
     code, _, err = call("eval.batch=5")
     assert code == 1
     assert "No space left on device" in err

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rlvr_cli.evaluation.overview import average_over, macro_interval
+from rlvr_cli.evaluation.overview import compute_average, macro_interval
 from rlvr_cli.store.evaluation import ProblemValues
 from rlvr_cli.tasks.suites import SUITES, Average
 
@@ -29,7 +29,7 @@ def test_ar_lopti_table_1() -> None:
         "aime24": both(avg_16=0.05, pass_16=0.30),
     }
     average = next(average for average in SUITES["ar_lopti"].averages if average.name == "mathematics")
-    found = average_over(average, columns, dict.fromkeys(columns, 16), dict.fromkeys(columns, 16))
+    found = compute_average(average, columns, dict.fromkeys(columns, 16), dict.fromkeys(columns, 16))
     assert not isinstance(found, str)
     assert found.value == pytest.approx(0.2771, abs=6e-5)
 
@@ -44,7 +44,7 @@ def test_ar_lopti_figure_4_weighs_numbers_of_people_equally() -> None:
     ]
     average = SUITES["ar_lopti"].averages[0]
     puzzles += rows("greedy", [1.0] * 60 + [0.0] * 40, "3 people")
-    found = average_over(average, {"kk": puzzles}, {"kk": 0}, {"kk": 0})
+    found = compute_average(average, {"kk": puzzles}, {"kk": 0}, {"kk": 0})
     assert not isinstance(found, str)
     assert found.value == pytest.approx(0.39)
 
@@ -58,7 +58,7 @@ def test_acpo_table_2_and_dgpo_table_3() -> None:
         average = SUITES[suite].averages[0]
         names = [name for name, _ in average.parts]
         columns = {name: both(**{f"avg_{samples}": value}) for name, value in zip(names, printed, strict=True)}
-        found = average_over(average, columns, dict.fromkeys(names, samples), dict.fromkeys(names, samples))
+        found = compute_average(average, columns, dict.fromkeys(names, samples), dict.fromkeys(names, samples))
         assert not isinstance(found, str)
         assert found.value == pytest.approx(mean, abs=6e-5)
 
@@ -66,13 +66,15 @@ def test_acpo_table_2_and_dgpo_table_3() -> None:
 def test_a_missing_figure_is_said() -> None:
     average = Average("x", (("aime24", "pass@16"),), "")
     seen = {"aime24": rows("avg@4", [0.5, 0.5])}
-    assert average_over(average, seen, {"aime24": 4}, {"aime24": 16}) == "aime24 was evaluated without pass@16"
+    assert compute_average(average, seen, {"aime24": 4}, {"aime24": 16}) == "aime24 was evaluated without pass@16"
 
 
 def test_an_average_over_other_samples_is_not_the_figure_that_the_suite_names() -> None:
     average = Average("avg@32", (("aime24", "avg"),), "table 3")
     seen = {"aime24": rows("avg@2", [0.5, 0.5])}
-    assert average_over(average, seen, {"aime24": 2}, {"aime24": 32}) == "aime24 was evaluated with 2 samples, not 32"
+    assert (
+        compute_average(average, seen, {"aime24": 2}, {"aime24": 32}) == "aime24 was evaluated with 2 samples, not 32"
+    )
 
 
 def test_it_has_a_width_and_stays_inside_where_all_problems_agree() -> None:

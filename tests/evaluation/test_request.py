@@ -153,7 +153,7 @@ def test_generated_problems_are_a_benchmark_with_the_runs_settings(
     make_run()
     (same,) = plan(tmp_path, "kk-gen")
     assert same.config.task == request(tmp_path).config.task
-    assert (same.settings, same.whole) == (request(tmp_path).settings, False)
+    assert (same.settings, same.all_problems) == (request(tmp_path).settings, False)
     (other,) = plan(tmp_path, "countdown-gen", "task.numbers={4: 1.0}")
     assert isinstance(other.config.task, Countdown)
     assert (other.config.task.data, other.config.task.numbers) == ("countdown-gen", {4: 1.0})

@@ -22,10 +22,10 @@ from rlvr_cli.config.schema import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import server as server_module
-from rlvr_cli.evaluation.served.kinds import Answer, Prompt, read_answer, request_body
-from rlvr_cli.evaluation.served.options import key_of, option_problems
+from rlvr_cli.evaluation.served.kinds import Prompt, ServedCompletion, parse_completion, request_body
+from rlvr_cli.evaluation.served.options import api_key, option_problems
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, text_prompts
-from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
+from rlvr_cli.evaluation.served.sampler import ServedSampler, run_concurrently
 from rlvr_cli.evaluation.served.server import Client, Server
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
@@ -63,7 +63,7 @@ def test_variables_of_the_chat_template_are_sent_where_servers_take_them() -> No
         assert body["chat_template_kwargs"] == {"enable_thinking": False}
         assert prompt_hash(prompt) != prompt_hash(plain)
     for name in ("openai", "transformers"):
-        with pytest.raises(UserError, match="vllm, sglang, llamacpp have"):
+        with pytest.raises(UserError, match="vllm, sglang, llamacpp \(eval"):
             chat_prompts(task, problems, None, name)
 
 
@@ -104,15 +104,15 @@ def answer(**choice: Any) -> dict[str, Any]:
 
 
 def test_an_answer_says_no_more_than_it_says() -> None:
-    found = read_answer(answer(), PARAMS)
+    found = parse_completion(answer(), PARAMS)
     assert (found.text, found.truncated, found.model) == ("4", False, "m")
     assert (found.tokens, found.log_prob, found.token_ids, found.prompt_tokens) == (None, None, None, None)
-    assert read_answer(answer(finish_reason="length"), PARAMS).truncated
+    assert parse_completion(answer(finish_reason="length"), PARAMS).truncated
     whole = answer(token_ids=[4, 1], logprobs={"token_logprobs": [-0.5, -0.25]})
     whole["usage"] = {"prompt_tokens": 3, "completion_tokens": 9}
     # At another temperature than 0 and 1 servers give those of another distribution than was sampled from.
-    assert read_answer(whole, PARAMS).log_prob is None
-    at_one = read_answer(whole, PLAIN)
+    assert parse_completion(whole, PARAMS).log_prob is None
+    at_one = parse_completion(whole, PLAIN)
     assert (at_one.log_prob, at_one.tokens, at_one.prompt_tokens) == (-0.75, 2, 3)
 
 
@@ -131,13 +131,13 @@ def test_an_answer_says_no_more_than_it_says() -> None:
 )
 def test_what_is_no_answer_is_asked_for_again(broken: Any) -> None:
     with pytest.raises(ValueError):
-        read_answer(broken, PARAMS)
+        parse_completion(broken, PARAMS)
 
 
 @pytest.mark.parametrize("log_probs", [[math.nan], [-math.inf], [None, -0.5], None])
 def test_log_probabilities_that_are_not_finite_are_left_out(log_probs: Any) -> None:
-    assert read_answer(answer(logprobs={"token_logprobs": log_probs}), GREEDY).log_prob is None
-    assert read_answer(answer(logprobs={"token_logprobs": [-0.5, 1e-7]}), GREEDY).log_prob == pytest.approx(-0.5)
+    assert parse_completion(answer(logprobs={"token_logprobs": log_probs}), GREEDY).log_prob is None
+    assert parse_completion(answer(logprobs={"token_logprobs": [-0.5, 1e-7]}), GREEDY).log_prob == pytest.approx(-0.5)
 
 
 def test_what_has_come_is_kept_when_a_request_fails() -> None:
@@ -154,7 +154,7 @@ def test_what_has_come_is_kept_when_a_request_fails() -> None:
         kept.extend(items)
 
     with pytest.raises(KeyError, match="refused"):
-        asyncio.run(in_flight(range(1000), ask, keep, 4))
+        asyncio.run(run_concurrently(range(1000), ask, keep, 4))
     assert 10 < len(kept) < 40
     assert len(set(kept)) == len(kept)
 
@@ -171,7 +171,7 @@ def test_nothing_more_is_asked_for_when_the_disk_is_full() -> None:
         raise OSError("full")
 
     with pytest.raises(OSError, match="full"):
-        asyncio.run(in_flight(range(1000), ask, keep, 4))
+        asyncio.run(run_concurrently(range(1000), ask, keep, 4))
     assert len(asked) < 100
 
 
@@ -188,7 +188,7 @@ def test_an_interrupt_keeps_what_has_come() -> None:
         kept.extend(items)
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(in_flight(range(1000), ask, keep, 1))
+        asyncio.run(run_concurrently(range(1000), ask, keep, 1))
     assert kept == list(range(10))
 
 
@@ -234,7 +234,7 @@ def ask_raw(reply: Callable[[asyncio.StreamWriter], Awaitable[None]], **options:
         port = server.sockets[0].getsockname()[1]
         config = EvalConfig(base_url=f"http://127.0.0.1:{port}/v1", **options)
         async with Client(config, print, retries=0) as client:
-            return read_answer(await client.request("/completions", {}), PARAMS)
+            return parse_completion(await client.request("/completions", {}), PARAMS)
 
     return asyncio.run(run())
 
@@ -276,14 +276,14 @@ def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("place", ["/v2/completions", "http://127.0.0.1:1/v1/completions"])
 def test_a_prompt_is_sent_nowhere_else(place: str) -> None:
-    with pytest.raises(RunError, match=r"the server answers 307 .* It redirects; give that address as --base-url"):
+    with pytest.raises(RunError, match=r"the server responds with 307 .* It redirects; use that address as --base-url"):
         ask_raw(whole(b"", "307 Temporary Redirect", f"location: {place}\r\n"))
 
 
 def test_json_of_any_depth_is_no_traceback() -> None:
-    with pytest.raises(RunError, match="the answer is not JSON"):
+    with pytest.raises(RunError, match="the response is not JSON"):
         ask_raw(whole(b"[" * 200_000))
-    with pytest.raises(RunError, match="the server answers 418"):
+    with pytest.raises(RunError, match="the server responds with 418"):
         ask_raw(whole(b"[" * 200_000, "418 I'm a teapot"))
 
 
@@ -293,7 +293,7 @@ def test_half_a_character_can_be_stored(tmp_path: Path) -> None:
     assert found.text == "so \ufffd 4 \U0001f600"
     append_jsonl(tmp_path / "samples.jsonl", [{"text": found.text}])
     thoughts = {"choices": [{"message": {"content": None, "reasoning": "\udc00"}, "finish_reason": "stop"}]}
-    assert read_answer(thoughts, PARAMS).reasoning == "\ufffd"
+    assert parse_completion(thoughts, PARAMS).reasoning == "\ufffd"
 
 
 @pytest.mark.parametrize("key", ["sk-secret\nX-Other: 1", "sk-secr\u00e9t", "sk\x00secret"])
@@ -308,7 +308,7 @@ def test_a_key_that_no_header_can_hold_is_said_and_not_shown(key: str, monkeypat
 def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
     assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"]), named=True) == []
-    assert key_of(EvalConfig(base_url="http://127.0.0.1:1/v1")) == "sk-secret"
+    assert api_key(EvalConfig(base_url="http://127.0.0.1:1/v1")) == "sk-secret"
 
 
 def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
@@ -319,10 +319,10 @@ def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
     sampler = ServedSampler(server, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), "", print)
     text = tokenizer.decode([other, other])
     for stop in (tokenizer.eos_token_id, end):
-        by_ids = Answer("", False, token_ids=(other, other, stop))
-        as_text = Answer(f"{text}{tokenizer.decode([stop])}", False)
+        by_ids = ServedCompletion("", False, token_ids=(other, other, stop))
+        as_text = ServedCompletion(f"{text}{tokenizer.decode([stop])}", False)
         assert sampler.read_text(by_ids, TEXT) == sampler.read_text(as_text, TEXT) == text
-    assert sampler.read_text(Answer(text, False), TEXT) == text
+    assert sampler.read_text(ServedCompletion(text, False), TEXT) == text
 
 
 def test_chat_gets_no_system_turn_where_the_template_has_none() -> None:

@@ -79,9 +79,9 @@ def test_a_second_call_and_more_samples_use_what_is_there(call: Call) -> None:
 
 
 def test_an_interrupted_suite_continues(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from rlvr_cli.evaluation import store
+    from rlvr_cli.evaluation import sample_store
 
-    append, written = store.append_jsonl, [0]
+    append, written = sample_store.append_jsonl, [0]
 
     def interrupt(path: Path, rows: Any, *, durable: bool) -> None:
         append(path, rows, durable=durable)
@@ -89,7 +89,7 @@ def test_an_interrupted_suite_continues(call: Call, monkeypatch: pytest.MonkeyPa
         if written[0] == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "append_jsonl", interrupt)
+    monkeypatch.setattr(sample_store, "append_jsonl", interrupt)
     code, _, err = call("landscape", "--problems", "2", "eval.batch=1")
     assert code not in (0, 2)
     assert "the same command continues" in err

@@ -131,8 +131,8 @@ def test_no_samples_of_a_benchmark_without_greedy_completions_is_one_message() -
 
 
 def test_all_problems_unless_limited() -> None:
-    assert one("math500").whole
-    assert not one("math500", "eval.problems=8").whole
+    assert one("math500").all_problems
+    assert not one("math500", "eval.problems=8").all_problems
 
 
 def test_a_greedy_benchmark_can_be_sampled_too() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.evaluation.sampling import deal
+from rlvr_cli.evaluation.sampling import partition_keys
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import read_samples
 from rlvr_cli.tasks.kk import KnightsAndKnaves
@@ -28,16 +28,16 @@ def keys(*counts: int) -> list[tuple[str, int | str]]:
 def test_every_sample_has_one_process_and_no_process_more_than_its_part() -> None:
     for counts in [(), (1,), (5,), (1,) * 7, (4,) * 6, (3, 3, 1), (100, 1, 1), (2, 9, 2, 9)]:
         for processes in [1, 2, 3, 8]:
-            shares = deal(keys(*counts), processes)
+            shares = partition_keys(keys(*counts), processes)
             assert len(shares) == processes, (counts, processes)
             assert Counter(key for share in shares for key in share) == Counter(keys(*counts)), (counts, processes)
             assert max(map(len, shares)) <= -(-sum(counts) // processes), (counts, processes)
 
 
 def test_samples_of_a_problem_stay_together_and_neighbours_go_apart() -> None:
-    first, second = deal(keys(4, 4, 4, 4), 2)
+    first, second = partition_keys(keys(4, 4, 4, 4), 2)
     assert {problem for problem, _ in first} == {"p0", "p2"} and {problem for problem, _ in second} == {"p1", "p3"}
-    assert deal(keys(8), 2) == [keys(8)[:4], keys(8)[4:]]
+    assert partition_keys(keys(8), 2) == [keys(8)[:4], keys(8)[4:]]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.report.evaluations import BASE, change_of
 from rlvr_cli.store.arm import group_arms
 from rlvr_cli.store.evaluation import Evaluation, read_evaluation
-from rlvr_cli.store.find import find_runs
+from rlvr_cli.store.find import load_runs
 from tests.compare.made_runs import evaluate, make_run
 
 
@@ -22,7 +22,7 @@ def add_base(root: Path, model: str, right: list[int]) -> None:
 
 
 def before(root: Path) -> tuple[str, float]:
-    (arm,) = group_arms(find_runs(["a*"], root).runs, alone=True)
+    (arm,) = group_arms(load_runs(["a*"], root).runs, alone=True)
     problems: list[str] = []
     change = change_of(arm, root, problems)
     assert change is not None and not problems

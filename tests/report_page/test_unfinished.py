@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_cli.store.evaluation import sealed
+from rlvr_cli.store.evaluation import add_hashes
 from tests.compare.made_runs import evaluate, make_run
 from tests.report_page.conftest import BASE, BETTER
 from tests.report_page.page_reader import Page
@@ -57,7 +57,7 @@ def test_before_is_the_untrained_model_where_it_was_evaluated(tmp_path: Path, re
     made = make_run(root, "grpo-s0", right=BETTER, held_out={2: BASE, 4: BETTER})
     base = evaluate(made, BASE, step=0, folder=root / "evals" / "lab-test")
     result, problems = json.loads((base / "metrics.json").read_text()), (base / "problems.jsonl").read_text()
-    (base / "metrics.json").write_text(json.dumps(sealed({**result, "label": "lab"}, problems)))
+    (base / "metrics.json").write_text(json.dumps(add_hashes({**result, "label": "lab"}, problems)))
     page = report(made.path)
     answer = page.sections["answer"]
     assert "avg@4" in answer and answer.index("0.375") < answer.index("0.625") and "4 rollouts" in answer

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.compare.words import amount, comparative
-from rlvr_cli.evaluation.metrics import problem_metrics
+from rlvr_cli.compare.words import comparative, format_amount
+from rlvr_cli.evaluation.estimates import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.store.metrics import METRICS, SFT, Metric, problem_value, training_metrics
@@ -40,7 +40,7 @@ def test_a_metric_is_added_by_its_declaration_alone(tmp_path: Path, monkeypatch:
     assert "answered" in training_metrics(SFT)
     assert declared("answered").higher_is_better is True
     assert learning_curves([{"rollout": 0, "answered": 0.5}]) == {"answered": ((0, 0.5),)}
-    assert amount("answered", 0.25) == "25 points"
+    assert format_amount("answered", 0.25) == "25 points"
     rows = [{"answered": 0.5, "answered/se": 0.05}, {"answered": 0.75}]
     (figure,) = learning_figures({"a": [charted(tmp_path, "imitated", rows, method="sft")]})[-1:]
     assert (figure.key, figure.title) == ("answered", "Answered")

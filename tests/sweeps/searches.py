@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import write_json
-from rlvr_cli.store.evaluation import FORMAT, sealed
+from rlvr_cli.store.evaluation import FORMAT, add_hashes
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import prepare_sweep, write_sweep
 from rlvr_cli.sweeps.search import Search
@@ -44,7 +44,7 @@ def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> N
         folder = run.held_out_dir / f"rollout-{rollout:06d}"
         folder.mkdir(parents=True, exist_ok=True)
         result = {"format": FORMAT, "rollouts": rollout, "metrics": {"avg@32": {"value": value}}}
-        write_json(folder / "metrics.json", sealed(result, ""))
+        write_json(folder / "metrics.json", add_hashes(result, ""))
         pruned = search.pruned(entry)
     run.update_manifest(status="finished" if pruned is None else "interrupted")
     if pruned is not None:

@@ -15,7 +15,7 @@ from rlvr_cli.core.files import append_jsonl, write_json
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.stats.passk import pass_at_k
-from rlvr_cli.store.evaluation import FORMAT, sealed
+from rlvr_cli.store.evaluation import FORMAT, add_hashes
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective
@@ -52,7 +52,7 @@ def test_its_value_in_a_run(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         metrics = {"greedy": {"value": 0.9}, "avg@8": {"value": value}}
         result = {"format": FORMAT, "rollouts": rollout, "metrics": metrics}
-        write_json(folder / "metrics.json", sealed(result, ""))
+        write_json(folder / "metrics.json", add_hashes(result, ""))
     (run.held_out_dir / "rollout-000015").mkdir()  # its process was killed before the numbers
     held_out = Objective("accuracy", "held_out", True)
     assert held_out.held_out(run) == [(5, 0.2), (10, 0.4)] and held_out.held_out(run, after=5) == [(10, 0.4)]
@@ -112,7 +112,7 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
         run.config_path.write_text(dump_yaml(configs[name]))
         (run.held_out_dir / "rollout-000004").mkdir(parents=True)
         result = {"format": FORMAT, "rollouts": 4, "metrics": {"avg@32": {"value": value}}}
-        write_json(run.held_out_dir / "rollout-000004" / "metrics.json", sealed(result, ""))
+        write_json(run.held_out_dir / "rollout-000004" / "metrics.json", add_hashes(result, ""))
         run.update_manifest(status="finished")
     return place
 

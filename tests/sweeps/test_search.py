@@ -15,7 +15,7 @@ from rich.console import Console
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.store.find import find_runs
+from rlvr_cli.store.find import load_runs
 from rlvr_cli.sweeps.driver import _Driver
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 from rlvr_cli.sweeps.ranking import rank
@@ -197,7 +197,7 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     ranking = rank(place, plan, list(statuses.values()))
     assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
     assert len(ranking.complete) == 4
-    (note,) = find_runs([str(place.path)], tmp_path).notes
+    (note,) = load_runs([str(place.path)], tmp_path).notes
     assert "left out because the search stopped them" in note and bad[0].entry.name in note
 
 

@@ -23,8 +23,8 @@ from rlvr_cli.tracking.trackers import (
     Row,
     TrackedRun,
     Tracker,
-    as_text,
     check_trackers,
+    format_completion,
     mlflow_name,
 )
 from rlvr_cli.tracking.tracking import EvaluationTracking, RunTracking, numbers, table
@@ -307,5 +307,5 @@ def test_a_table_is_spread_over_the_rollout_and_has_one_type_a_column() -> None:
 
 @pytest.mark.parametrize("text", ["```\n<script>", "a | b", "x\r\n    y", "\u2028"])
 def test_no_completion_leaves_its_block_in_tensorboard(text: str) -> None:
-    shown = as_text({"problem": "p", "prompt": "q", "completion": text})
+    shown = format_completion({"problem": "p", "prompt": "q", "completion": text})
     assert all(line.startswith("    ") for line in shown.split("\n")[4:] if line)

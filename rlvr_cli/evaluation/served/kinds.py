@@ -1,8 +1,8 @@
-"""The body of a request by the kind of server, and the completion in its answer.
+"""Format the body of a request by the kind of server, and parse its completion.
 
-The common fields are OpenAI's. The others make a server sample from the model's own distribution: vLLM and SGLang take
-top_k, top_p and penalties that a request leaves out from the model's generation_config.json, llama.cpp has its own
-defaults, and transformers samples only if a generation config asks for it.
+The common fields are OpenAI's. The others make a server sample from the unmodified distribution: vLLM and SGLang read
+omitted top_k, top_p and penalties from the model's generation_config.json, llama.cpp has other defaults, and
+transformers samples only with a generation config.
 Sources: vLLM's and SGLang's `entrypoints/openai` (protocols of completions), llama.cpp's `tools/server/README.md`,
 transformers 5.23's `cli/serving`.
 """
@@ -18,9 +18,9 @@ from typing import Any
 from rlvr_cli.core.text import shorten
 from rlvr_cli.models.sampling.engine import SamplingParams
 
-# These take token ids, to which nothing can be added, as prompts, and variables of the chat template.
+# Servers that accept token ids as prompts (to which they add none), and variables of the chat template.
 TAKE_IDS = ("vllm", "sglang", "llamacpp")
-# These leave special tokens in the text of a completion.
+# Servers that can keep special tokens in the text of a completion.
 KEEP_SPECIAL = ("vllm", "sglang")
 
 
@@ -41,12 +41,12 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A completion as a server returned it; None is a field that it left out.
+class ServedCompletion:
+    """A completion in a server's response; omitted fields are None.
 
     Attributes:
-        token_ids: of the completion, with the one that ended it.
-        reasoning: the model's thoughts, if the server separates them from the text.
+        token_ids: of the completion, with the stop token.
+        reasoning: the reasoning, if the server separates it from the text.
     """
 
     text: str
@@ -65,7 +65,7 @@ def request_body(
     """Return the JSON body of a request.
 
     Args:
-        openai_host: the server is OpenAI's, whose chat calls the longest completion `max_completion_tokens`.
+        openai_host: whether the server is OpenAI's, whose chat API has `max_completion_tokens` for `max_tokens`.
     """
     chat, sampled, stops = prompt.messages is not None, params.temperature > 0, list(params.eos_token_ids)
     body: dict[str, Any] = {} if model is None else {"model": model}
@@ -78,7 +78,7 @@ def request_body(
     body["max_completion_tokens" if chat and openai_host else "max_tokens"] = params.max_new_tokens
     body["seed"] = params.seed
     if kind == "transformers":
-        # It replaces the checkpoint's, so it must name everything, the tokens that end a completion too.
+        # It replaces the checkpoint's config, so it must be complete, including the stop tokens.
         config: dict[str, Any] = {"do_sample": sampled, "max_new_tokens": params.max_new_tokens}
         config |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": 0} if sampled else {}
         config |= {"eos_token_id": stops, "pad_token_id": stops[0]} if stops else {}
@@ -93,29 +93,29 @@ def request_body(
         body |= {"spaces_between_special_tokens": False, **({} if chat else {"add_special_tokens": False})}
     if kind == "llamacpp":
         body |= {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        # Its default order applies top_p before the temperature.
+        # By default, llama.cpp applies top_p before the temperature.
         body["samplers"] = ["temperature", "top_p"]
     return body
 
 
-def read_answer(content: Any, params: SamplingParams) -> Answer:
-    """Return the completion in an answer. Raises ValueError if it has none, or an aborted one."""
+def parse_completion(content: Any, params: SamplingParams) -> ServedCompletion:
+    """Parse the completion in a response. Raises ValueError without one, or for an aborted one."""
     try:
         choice, usage = content["choices"][0], content.get("usage") or {}
         message, reason, reasoning = choice.get("message"), choice["finish_reason"], None
         if message is None:
             text = choice["text"]
         else:
-            # Without content all tokens were spent on thoughts, or on a refusal.
+            # Without content, all tokens are reasoning or a refusal.
             text = message.get("content") if message.get("content") is not None else message.get("refusal") or ""
             reasoning = message.get("reasoning_content") or message.get("reasoning")
         if reason in ("abort", "error", None):
             raise ValueError(f"the server aborted the completion ({reason})")
         ids = choice.get("token_ids")
-        # At another temperature servers return those of another distribution than was sampled from.
+        # At other temperatures, servers return log-probabilities of another distribution than the sampled one.
         log_probs = (choice.get("logprobs") or {}).get("token_logprobs") if params.temperature in (0.0, 1.0) else None
         log_prob = math.fsum(log_probs) if log_probs is not None and None not in log_probs else None
-        return Answer(
+        return ServedCompletion(
             text=_without_surrogates(text),
             truncated=reason == "length",
             model=content.get("model"),
@@ -130,5 +130,5 @@ def read_answer(content: Any, params: SamplingParams) -> Answer:
 
 
 def _without_surrogates(text: str) -> str:
-    """Replace half a character, which JSON can hold and a file cannot."""
+    """Replace lone surrogates, which JSON can hold but UTF-8 cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

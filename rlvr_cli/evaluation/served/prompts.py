@@ -1,4 +1,4 @@
-"""The prompts of a task as a server takes them: text with token ids, or chat messages."""
+"""Format the prompts of a task for a server: text with token ids, or chat messages."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.prompts import apply_chat_template, check_template_options
 
-# Judges look for these tags.
+# Tags that judges parse.
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")
-_ADVICE = (
-    "Use an engine that takes prompts as they are: eval.endpoint=completions, with a model folder or hub id as the "
-    "model so that its tokenizer is known."
-)
+_ADVICE = "Use eval.endpoint=completions, with a model folder or hub id as the model so that its tokenizer is known."
 
 
 def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any, kind: str) -> dict[str, Prompt]:
-    """Return each problem's prompt by its id: the text and the token ids that a model in this process would read.
+    """Return each problem's prompt by its id: text and token ids, as for a model in this process.
 
-    Raises UserError if the server would drop tags that judges look for.
+    Raises UserError if the server would strip tags that judges parse.
     """
     lost = [tag for tag in _TAGS if tag in tokenizer.all_special_tokens]
     if lost and kind not in KEEP_SPECIAL:
         raise UserError(
             f"--engine openai: this tokenizer holds {', '.join(lost)} as special tokens, which a {kind} server "
-            "strips from its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
-            "(eval.server=vllm where the server does not say so itself)."
+            "strips from completions, so no answer could be parsed. Use vLLM or SGLang, which keep them "
+            "(eval.server=vllm if it is not detected)."
         )
     check_template_options(task.chat_template_kwargs, tokenizer)
     texts = {problem.id: task.prompt(problem, tokenizer) for problem in problems}
@@ -39,18 +36,18 @@ def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any, kind: 
 
 
 def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None, kind: str) -> dict[str, Prompt]:
-    """Return each problem's prompt by its id as messages, which the server writes by the model's own chat template.
+    """Return each problem's prompt by its id as messages, which the server formats with the model's chat template.
 
     Args:
         tokenizer: the model's; None = unknown.
     Raises:
-        UserError: messages cannot carry the whole prompt (plain text, or an open ``<think>`` that the template does
-            not write); or the task has variables of the template and the server takes none.
+        UserError: messages cannot express the prompt (plain text, or an open ``<think>`` that the template does not
+            add), or the server does not accept the task's template variables.
     """
     if task.chat_template_kwargs and kind not in TAKE_IDS:
         raise UserError(
-            f"task.chat_template_kwargs: chat with a server of kind {kind} accepts no variables of the chat "
-            f"template; {', '.join(TAKE_IDS)} have (eval.server). Or use eval.endpoint=completions."
+            f"task.chat_template_kwargs: a server of kind {kind} does not accept variables of the chat template. Use "
+            f"eval.endpoint=completions, or {', '.join(TAKE_IDS)} (eval.server)."
         )
     if tokenizer is not None:
         check_template_options(task.chat_template_kwargs, tokenizer)
@@ -58,21 +55,21 @@ def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None,
 
 
 def prompt_hash(prompt: Prompt) -> str:
-    """Return the hash of a prompt in the store; of token ids it is the same as with a model in this process."""
+    """Return the hash of a prompt in the store; for token ids, as of a model in this process."""
     if prompt.messages is None:
         return digest(list(prompt.ids or ()))[:16]
     return digest([*map(dict, prompt.messages), *([dict(prompt.options)] if prompt.options else [])])[:16]
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """Return a prompt for a reader: its text, or its messages with their roles."""
+    """Return the text of a prompt, or its messages with their roles, for display."""
     if prompt.messages is None:
         return prompt.text
     return "\n\n".join(f"{message['role']}: {message['content']}" for message in prompt.messages)
 
 
 class _Recorder:
-    """A tokenizer that records the messages of a prompt, which the model's own template writes if it is known."""
+    """A tokenizer that records the messages of a prompt, and formats them with the model's template if it is known."""
 
     chat_template = "messages"
     bos_token = None
@@ -100,12 +97,12 @@ def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
     if recorder.messages is None:
         raise UserError(
             f"eval.endpoint=chat: the prompts of {task.name} are plain text with these settings, which chat messages "
-            f"cannot carry. {_ADVICE}"
+            f"cannot express. {_ADVICE}"
         )
     if added:
         raise UserError(
             f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, but chat "
-            f"always starts a new answer. {_ADVICE}"
+            f"always starts a new message. {_ADVICE}"
         )
     opened = recorder.text.rstrip().endswith("<think>")
     return Prompt(messages=recorder.messages, options=task.chat_template_kwargs, opened=opened)

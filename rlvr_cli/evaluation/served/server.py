@@ -1,4 +1,4 @@
-"""A server with OpenAI's API: the connection by the openai package, and the check before anything is sampled."""
+"""Connect to a server with OpenAI's API by the openai package, and check it before sampling."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import openai
 from rlvr_cli.config.evaluation import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean, shorten
-from rlvr_cli.evaluation.served.kinds import Answer, Prompt, read_answer, request_body
-from rlvr_cli.evaluation.served.options import Say, key_of, url_of
+from rlvr_cli.evaluation.served.kinds import Prompt, ServedCompletion, parse_completion, request_body
+from rlvr_cli.evaluation.served.options import Say, api_key, server_url
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.tokenizer import ModelFacts
 
-# No completion is this long.
+# Maximum size of a response.
 MOST_BYTES = 64 * 2**20
 SECONDS_BETWEEN_NOTES = 10.0
 _CONNECT_SECONDS = 10.0
-# For a server that has not completed a token yet.
+# Retries before the first completion of a server.
 _FIRST_RETRIES = 2
 Endpoint = Literal["completions", "chat"]
 _PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """The body of a response, limited in size and time: a timeout of httpx is for one read."""
+    """The body of a response, limited in size and total time (httpx limits only single reads)."""
 
     def __init__(self, stream: Any, seconds: float) -> None:
         self.stream, self.deadline = stream, time.monotonic() + seconds
@@ -40,9 +40,9 @@ class _Limited(httpx2.AsyncByteStream):
         async for chunk in self.stream:
             size += len(chunk)
             if size > MOST_BYTES:
-                raise httpx2.RemoteProtocolError(f"the answer is longer than {MOST_BYTES // 2**20} MiB")
+                raise httpx2.RemoteProtocolError(f"the response is longer than {MOST_BYTES // 2**20} MiB")
             if time.monotonic() > self.deadline:
-                raise httpx2.ReadTimeout("the whole answer took longer than the timeout")
+                raise httpx2.ReadTimeout("the response took longer than the timeout")
             yield chunk
 
     async def aclose(self) -> None:
@@ -50,32 +50,32 @@ class _Limited(httpx2.AsyncByteStream):
 
 
 class _Api(openai.AsyncOpenAI):
-    """The client without the headers that openai takes from the environment, such as OPENAI_CUSTOM_HEADERS."""
+    """A client without the headers that openai reads from the environment, such as OPENAI_CUSTOM_HEADERS."""
 
     @property
     def default_headers(self) -> dict[str, str | openai.Omit]:
         json = "application/json"
-        # A small body of gzip may unpack to any size.
+        # Not compressed, as a small gzip body may expand to any size.
         return {"Accept": json, "Content-Type": json, "User-Agent": self.user_agent, "Accept-Encoding": "identity"}
 
 
 class Client:
-    """A connection to a server, for many requests at a time in one event loop; a failed one is sent ``retries`` times.
+    """A connection to a server for concurrent requests in one event loop, each with up to ``retries`` retries.
 
-    Raises UserError for a proxy of the environment that cannot be used.
+    Raises UserError for an invalid proxy in the environment.
     """
 
     def __init__(self, options: EvalConfig, say: Say, retries: int) -> None:
         self.options, self.say, self.retries = options, say, retries
-        self.url, self.key = url_of(options), key_of(options)
+        self.url, self.key = server_url(options), api_key(options)
         self._last_note = -SECONDS_BETWEEN_NOTES
         host = urlsplit(self.url).hostname or ""
         try:
             http = openai.DefaultAsyncHttpxClient(
                 limits=httpx2.Limits(max_connections=options.concurrency + 1),
-                # Prompts and the key go to the server that was named and to no other.
+                # Prompts and the key are sent only to the named server.
                 follow_redirects=False,
-                # Proxies of the environment do not lead to this machine.
+                # A proxy cannot reach this machine.
                 trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
                 event_hooks={"request": [self._note_retry], "response": [self._limit]},
             )
@@ -96,7 +96,7 @@ class Client:
         await self.api.close()
 
     async def request(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON that answers ``body`` at ``path``, or the page without a body. Raises RunError."""
+        """POST ``body`` to ``path``, or GET without a body, and return the JSON response. Raises RunError."""
         tries = f"after {self.retries + 1} tries" if self.retries else "at the first try"
         options: Any = {"headers": {} if self.key else {"Authorization": openai.Omit()}}
         try:
@@ -109,15 +109,15 @@ class Client:
         except openai.APIStatusError as error:
             status, message = error.status_code, self._one_line(error.body)
             hint = self._hint(status, message)
-            raise RunError(f"{self.url}{path}: the server answers {status} ({message}). {hint}") from error
+            raise RunError(f"{self.url}{path}: the server responds with {status} ({message}). {hint}") from error
         except openai.APIConnectionError as error:
             cause = self._one_line(error.__cause__)
             raise RunError(
-                f"{self.url}: cannot be reached or broke off ({cause}; {tries}). Check that the server is running and "
-                "that --base-url is its address."
+                f"{self.url}: cannot be reached or dropped the connection ({cause}; {tries}). Check that the server is "
+                "running and that --base-url is its address."
             ) from error
         except (ValueError, RecursionError) as error:
-            raise RunError(f"{self.url}{path}: the answer is not JSON.") from error
+            raise RunError(f"{self.url}{path}: the response is not JSON.") from error
 
     async def _limit(self, response: httpx2.Response) -> None:
         response.stream = _Limited(response.stream, self.options.request_timeout)
@@ -137,30 +137,30 @@ class Client:
 
     def _hint(self, status: int, message: str) -> str:
         if status in (401, 403):
-            cause = "Is the key right?" if self.key else "No key is set."
+            cause = "Check the key." if self.key else "No key is set."
             return f"{cause} It is read from the environment: export {self.options.api_key_variable}=..."
         if status in (404, 405):
             return (
-                "Does --base-url end where the API begins (most often in /v1), does the server have this endpoint "
-                "(eval.endpoint), and is --model-name a model that it serves?"
+                "Check that --base-url ends where the API begins (usually in /v1), that the server has this endpoint "
+                "(eval.endpoint), and that it serves --model-name."
             )
         if status < 400:
-            return "It redirects; give that address as --base-url."
+            return "It redirects; use that address as --base-url."
         if status == 429 or status >= 500:
-            return f"It was asked {self.retries + 1} times at most (eval.retries)."
+            return f"It was sent up to {self.retries + 1} times (eval.retries)."
         if any(word in message.lower() for word in ("context", "max_model_len", "too long")):
-            return "Prompt and completion do not fit: give a smaller --max-new-tokens, or serve a longer context."
-        return "If it rejects a field, name what the server is with eval.server (openai = the plain API)."
+            return "Prompt and completion do not fit: use a smaller --max-new-tokens, or serve a longer context."
+        return "If it rejects a field, set the kind of the server with eval.server (openai = the plain API)."
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that has answered.
+    """A server that responds.
 
     Attributes:
-        kind: eval.server, resolved. name: of the model in requests; None if the server takes none.
-        model: its name in answers, which names the samples; empty = any.
-        max_sequence: prompt and completion together, in tokens, if the server lists it.
+        kind: eval.server, resolved. name: of the model in requests; None if it is optional.
+        model: its name in responses, which identifies the samples; empty = any.
+        max_sequence: the maximum length of prompt and completion in tokens, if listed.
     """
 
     options: EvalConfig
@@ -170,32 +170,31 @@ class Server:
     model: str = ""
     max_sequence: int | None = None
 
-    async def complete(self, client: Client, prompt: Prompt, params: SamplingParams) -> Answer:
-        """Return one completion. Raises RunError if there is none, or another model answers."""
+    async def complete(self, client: Client, prompt: Prompt, params: SamplingParams) -> ServedCompletion:
+        """Return one completion. Raises RunError without one, or if the model changed."""
         openai_host = (urlsplit(client.url).hostname or "").endswith("openai.com")
         body = request_body(self.kind, self.name, prompt, params, openai_host=openai_host)
         content = await client.request(_PATHS[self.endpoint], body)
         try:
-            answer = read_answer(content, params)
+            completion = parse_completion(content, params)
         except ValueError as error:
-            raise RunError(f"{client.url}: the answer is no completion: {error}.") from error
-        if self.model and answer.model is not None and answer.model != self.model:
+            raise RunError(f"{client.url}: the response has no completion: {error}.") from error
+        if self.model and completion.model is not None and completion.model != self.model:
             raise RunError(
-                f"{client.url}: answers as {answer.model} now, where it was {self.model} before. Samples of two models "
-                "are never mixed: restart the server with the first one, or choose another folder with --output."
+                f"{client.url}: responds as {completion.model}, but did as {self.model} before. Samples of two models "
+                "are never mixed: restart the server with the first model, or choose another folder with --output."
             )
-        return answer
+        return completion
 
 
 async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -> Server:
-    """Ask a server for its models and for one token.
+    """Connect to a server, choose its model and test one completion of one token.
 
     Args:
-        facts: the model's tokenizer; without it prompts can only be sent as chat messages.
-    Raises:
-        UserError: it cannot be reached, does not serve the model, or refuses to complete.
+        facts: the model's tokenizer; None = unknown, so prompts are sent as chat messages.
+    Raises UserError if it cannot be reached, does not serve the model, or rejects the request.
     """
-    url = url_of(options)
+    url = server_url(options)
     async with Client(options, say, min(_FIRST_RETRIES, options.retries)) as client:
         try:
             kind, name, max_sequence = await _choose_model(client, say)
@@ -209,8 +208,8 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
                 )
             if endpoint != options.endpoint and endpoint == "chat":
                 say(
-                    f"{url}: prompts are sent as chat messages, because the model's tokenizer is not known here; the "
-                    "server applies its own chat template"
+                    f"{url}: prompts are sent as chat messages, because the model's tokenizer is unknown; the server "
+                    "applies its chat template"
                 )
             messages = ({"role": "user", "content": "Say yes."},)
             prompt = Prompt("Say yes.") if endpoint == "completions" else Prompt(messages=messages)
@@ -220,12 +219,12 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
         except RunError as error:
             raise UserError(str(error)) from error
         if model is None:
-            raise UserError(f"{url}: its responses do not name the model. Give --model-name, the name of the samples.")
+            raise UserError(f"{url}: its responses do not name the model. Use --model-name to name the samples.")
         return replace(server, model=model)
 
 
 async def _choose_model(client: Client, say: Say) -> tuple[str, str | None, int | None]:
-    """Return the kind of the server, the model's name in requests and its longest sequence, if listed."""
+    """Return the server's kind, the model's name in requests, and its maximum length in tokens if listed."""
     options, url = client.options, client.url
     if options.server == "transformers":
         return options.server, options.model_name, None
@@ -233,16 +232,16 @@ async def _choose_model(client: Client, say: Say) -> tuple[str, str | None, int 
     entries = content.get("data") if isinstance(content, Mapping) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
         raise UserError(
-            f"{url}/models: the answer is not a list of models as in OpenAI's API. Check --base-url, which ends in /v1 "
-            "in most cases; for `transformers serve` set eval.server=transformers."
+            f"{url}/models: the response is not a list of models as in OpenAI's API. Check --base-url, which usually "
+            "ends in /v1; for `transformers serve` set eval.server=transformers."
         )
     owners, kind = {entry.get("owned_by") for entry in entries}, str(options.server)
     if kind == "auto":
         kind = next((name for name in ("vllm", "sglang", "llamacpp") if owners == {name}), "openai")
         if kind == "openai":
             say(
-                f"{url} does not say which server it is, so the plain OpenAI API is used and the server's defaults for "
-                "top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
+                f"{url}: the kind of server is unknown, so the plain OpenAI API is used, with its defaults for "
+                "top_k and penalties. Set eval.server=vllm, sglang, llamacpp or transformers"
             )
     served = {str(entry["id"]): entry for entry in entries}
     name, listed = options.model_name, ", ".join(sorted(served)[:20]) or "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison
-from rlvr_cli.compare.words import VERDICTS, decimals, p_text
+from rlvr_cli.compare.words import VERDICTS, decimals, format_p
 from rlvr_cli.core.text import shorten, to_one_line, unique_labels
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.chart import MOST_IN_ROW, Chart, DrawnPanel, Row, draw_rows
@@ -78,7 +78,7 @@ def _table(rows: Rows, metric: str, *, tested: bool) -> tuple[tuple[str, ...], .
             (
                 to_one_line(row.arm),
                 *(_signed(value, metric) for value in _scaled(contrast, metric)),
-                *((p_text(contrast.p_holm), VERDICTS[contrast.verdict]) if tested else ()),
+                *((format_p(contrast.p_holm), VERDICTS[contrast.verdict]) if tested else ()),
             )
             for row, contrast in rows
         ),

@@ -20,7 +20,7 @@ from rlvr_cli.stats.intervals import share_interval_of_error
 from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
-from rlvr_cli.store.training import by_rollout, last_steps, recorded_values
+from rlvr_cli.store.training import average_by_rollout, last_steps, recorded_values
 from rlvr_cli.store.values import HeldOut, read_held_out
 
 # Beyond any number of training; sums of larger ones may not be finite.
@@ -116,7 +116,7 @@ class Recorded:
         values = recorded_values(self.rows, name, held_out=held_out)
         if not values:
             return None
-        points = [(self.spent[rollout], value) for rollout, value in by_rollout(values) if abs(value) < _MOST]
+        points = [(self.spent[rollout], value) for rollout, value in average_by_rollout(values) if abs(value) < _MOST]
         missing = len({rollout for rollout, _ in values}) - len(points)
         x, y = np.array(points).T if points else (np.zeros(0), np.zeros(0))
         x, y = x[np.isfinite(x)], y[np.isfinite(x)]

@@ -1,7 +1,4 @@
-"""From samples to numbers: one value a problem for each metric, then means with 95% intervals over problems.
-
-Two evaluations of the same problems are compared problem by problem, each difference with its paired interval.
-"""
+"""Estimate metrics from samples: per-problem values, means with 95% intervals over problems, paired differences."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.sample_store import SampleKey
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
@@ -27,14 +24,14 @@ def problem_metrics(
     reasons: Sequence[str],
     same: Sequence[Mapping[str, str]] = (),
 ) -> list[ProblemValues]:
-    """Return every metric of every problem, from exactly the samples of ``settings``.
+    """Return every metric of every problem over the samples of ``settings``.
 
-    avg@n is the share of right samples; maj@k has each k above 1; length counts tokens with the closing end-of-sequence
-    token, and is left out if it is unknown for a sample; all but ``greedy`` are over the n samples. Without samples,
-    reward, length and the like are those of the greedy completion.
+    avg@n is the share of correct samples; maj@k is computed for k > 1; length includes the end-of-sequence token, and
+    is omitted if unknown for a sample. Metrics other than ``greedy`` are over the n samples; with n = 0, reward, length
+    and reasons are those of the greedy completion.
 
     Args:
-        same: of each problem, the wrong answers that vote for another spelling (:func:`equal_answers`).
+        same: per problem, the spellings that wrong answers vote for (:func:`find_equal_answers`).
     """
     indices = [*(range(settings.samples) or [GREEDY])]
     sampled = [[samples[problem.id, index] for index in indices] for problem in problems]
@@ -54,12 +51,12 @@ def problem_metrics(
     ]
 
 
-def equal_answers(
+def find_equal_answers(
     task: Task, problems: Sequence[Problem], samples: Mapping[SampleKey, Mapping[str, Any]], settings: EvalSettings
 ) -> list[dict[str, str]]:
-    """Return each problem's wrong answers that equal an earlier one in another spelling, by the task's equality.
+    """Return per problem a mapping of wrong answers to an equal earlier answer with another spelling.
 
-    An answer that the verdict could not read, or not in time, votes by its spelling.
+    Answers that were not judged wrong (unparsed, timed out) vote by their spelling.
     """
     sampled = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
     return task.group_answers(
@@ -68,7 +65,7 @@ def equal_answers(
 
 
 def _names(settings: EvalSettings, components: Iterable[str], reasons: Sequence[str]) -> list[str]:
-    """Return the metrics of an evaluation, in the order of its files."""
+    """Return the metrics of an evaluation, in the order of the files."""
     ks = sorted(set(settings.pass_at))
     names = [GREEDY] if settings.greedy else []
     names += [f"avg@{settings.samples}"] if settings.samples else []
@@ -83,16 +80,16 @@ def _estimate(name: str, values: Sequence[float], *results: Mapping[str, Any]) -
 
 
 def range_of_rewards(rows: Sequence[ProblemValues], declared: tuple[float, float]) -> list[float] | None:
-    """Return the ``declared`` lowest and highest reward; None if a problem's mean lies outside."""
+    """Return the ``declared`` range of rewards; None if a problem's mean lies outside."""
     rewards = [row.values["reward"] for row in rows]
     return list(declared) if declared[0] <= min(rewards) and max(rewards) <= declared[1] else None
 
 
 def summarise(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values.
+    """Return the fields ``metrics`` and ``by_subgroup`` of metrics.json.
 
     Args:
-        result: the rest of metrics.json, which may have the range of rewards.
+        result: the other fields, which may include the range of rewards.
     """
     return {
         "metrics": _estimates(rows, result),
@@ -101,17 +98,17 @@ def summarise(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[
 
 
 def _by_subgroup(rows: Sequence[ProblemValues]) -> dict[str, list[ProblemValues]]:
-    """Return the rows of each subgroup; "2 people" comes before "10 people"."""
+    """Group the rows by subgroup; "2 people" sorts before "10 people"."""
     groups: dict[str, list[ProblemValues]] = {}
     for row in rows:
         groups.setdefault(row.subgroup, []).append(row)
-    return {name: groups[name] for name in sorted(groups, key=_natural)}
+    return {name: groups[name] for name in sorted(groups, key=_natural_key)}
 
 
 def average(evaluations: Sequence[Sequence[ProblemValues]]) -> list[ProblemValues]:
-    """Return each problem's values averaged over evaluations of the same problems (several checkpoints of a run).
+    """Average each problem's values over evaluations of the same problems, such as checkpoints of a run.
 
-    The problem stays the unit: averaging checkpoints adds no problems. Raises ValueError when the problems differ.
+    Raises ValueError if the problems differ.
     """
     tables = [{row.id: row for row in evaluation} for evaluation in evaluations]
     if any(table.keys() != tables[0].keys() for table in tables):
@@ -130,7 +127,7 @@ def _estimates(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict
     return {name: _estimate(name, [row.values[name] for row in rows], result).as_json() for name in rows[0].values}
 
 
-def _natural(name: str) -> tuple[int, str]:
+def _natural_key(name: str) -> tuple[int, str]:
     first = name.split(" ", 1)[0]
     return (int(first) if first.isdigit() else 10**9, name)
 
@@ -151,8 +148,8 @@ class PairedDifference:
         return low is not None and high is not None and (low > 0 or high < 0)
 
     @property
-    def doubt(self) -> str:
-        """Return why a difference is not clear: of one problem, or the same in every problem, it has no interval."""
+    def unclear_reason(self) -> str:
+        """Return why a difference is not clear; one problem, or equal differences, have no interval."""
         if self.difference.low is not None:
             return "within noise"
         return "no interval" if self.difference.value else "no difference"
@@ -166,11 +163,11 @@ class PairedDifference:
         }
 
 
-def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDifference]:
-    """Pair every metric that both evaluations have by problem.
+def compare_evaluations(before: Evaluation, after: Evaluation) -> dict[str, PairedDifference]:
+    """Compare every metric that both evaluations have, paired by problem.
 
-    Raises UserError when they are not of the same problems and settings: a difference between such evaluations would
-    not be one between models. The style of the prompts may differ: every model has the style that it was made for.
+    The prompt style may differ, as it belongs to the model. Raises UserError for other differences in settings or
+    problems, which would confound the difference between models.
     """
     first, second = (dict(flat(evaluation.settings)) for evaluation in (before, after))
     problems = [
@@ -191,10 +188,7 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Paired differences after - before, over all problems and by subgroup.
-
-    ``note``: a remark on a comparison of two runs.
-    """
+    """Paired differences after - before, over all problems and by subgroup, with a note on a comparison of runs."""
 
     before: Evaluation
     overall: dict[str, PairedDifference]
@@ -204,18 +198,18 @@ class PairedComparison:
     def as_json(self) -> dict[str, Any]:
         return {
             "before": self.before.result["label"],
-            "metrics": {name: item.as_json() for name, item in self.overall.items()},
+            "metrics": {name: difference.as_json() for name, difference in self.overall.items()},
             "by_subgroup": {
-                group: {name: item.as_json() for name, item in table.items()}
+                group: {name: difference.as_json() for name, difference in table.items()}
                 for group, table in self.by_subgroup.items()
             },
             "note": self.note,
         }
 
 
-def compare_models(before: Evaluation, after: Evaluation, note: str | None) -> PairedComparison:
-    """Return the comparison over all problems and for each subgroup. Raises UserError as :func:`compare_evals`."""
-    overall = compare_evals(before, after)
+def compare_by_subgroup(before: Evaluation, after: Evaluation, note: str | None) -> PairedComparison:
+    """Compare over all problems and within each subgroup. Raises UserError as :func:`compare_evaluations`."""
+    overall = compare_evaluations(before, after)
     by_id = {row.id: row for row in after.rows}
     groups = _by_subgroup(before.rows)
     by_subgroup = {name: _compare_rows(rows, by_id, before.result, after.result) for name, rows in groups.items()}
@@ -225,7 +219,6 @@ def compare_models(before: Evaluation, after: Evaluation, note: str | None) -> P
 def _compare_rows(
     before: Sequence[ProblemValues], after: Mapping[str, ProblemValues], *results: Mapping[str, Any]
 ) -> dict[str, PairedDifference]:
-    """Compare each metric of the rows with the rows ``after``, by problem; ``results`` have the ranges of rewards."""
     table: dict[str, PairedDifference] = {}
     for name in before[0].values:
         if name in after[before[0].id].values:

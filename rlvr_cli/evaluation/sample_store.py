@@ -1,4 +1,4 @@
-"""The samples of an evaluation: which are asked for, the record of each, and the folder that holds them. No torch."""
+"""The samples of an evaluation: the plan, the records, and the folder that stores them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SampleKey = tuple[str, int | str]
 
 @dataclass(frozen=True)
 class Progress:
-    """Samples on disk and planned, those of an earlier call, and new tokens of an evaluation."""
+    """The numbers of samples on disk, planned and from earlier calls, and of new tokens."""
 
     done: int
     planned: int
@@ -37,13 +37,13 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class Sampler:
-    """A model with what samples it: in this process, in vLLM, or behind a server.
+    """A model with its sampling engine: in this process, in vLLM, or behind a server.
 
     Attributes:
-        weights: a hash of the weights, or its substitute. engine_identity: what else decides the samples.
-        style: the prompts that the model was made for. tokenizer: None if only a server has it.
-        served_as: the names of a served model and of its server; None for a model that is loaded here.
-        max_sequence: the tokens of a prompt with its completion that are possible; None = unknown, or no limit.
+        weights: a hash of the weights, or its substitute. engine_identity: further determinants of the samples.
+        style: the prompt style of the model. tokenizer: None if only a server has it.
+        served_as: the names of a served model and of its server; None for a local model.
+        max_sequence: the maximum length of prompt and completion in tokens; None = unknown, or unlimited.
     """
 
     weights: str
@@ -54,7 +54,7 @@ class Sampler:
     max_sequence: int | None = None
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
-        """Return what decides the samples of an evaluation; a folder never holds those of two identities."""
+        """Return everything that determines the samples; the samples in a folder share one identity."""
         return {
             "weights": self.weights,
             **self.engine_identity,
@@ -64,22 +64,21 @@ class Sampler:
         }
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add to ``store`` every sample that is asked for and missing.
+        """Add every requested sample that ``store`` lacks.
 
-        Raises UserError when the folder holds samples of other problems under the same ids, or the prompts cannot be
-        put to the model; RunError when sampling fails.
+        Raises UserError if the folder holds samples of other problems under the same ids, or the model cannot take the
+        prompts; RunError if sampling fails.
         """
         raise NotImplementedError
 
 
 class SampleStore:
-    """Append-only samples of one model under one set of sampling settings.
+    """Append-only samples of one model with one set of sampling settings.
 
-    A folder that holds samples of another ``identity`` (the weights' hash, the task's settings, the sampling settings)
-    is refused, so that samples of two checkpoints can never be mixed.
+    Samples of another ``identity`` in the folder raise an error, so that samples of two checkpoints are never mixed.
 
     Attributes:
-        samples: of the folder, once it is open, by (problem id, sample index or "greedy").
+        samples: by (problem id, sample index or "greedy"); empty until :meth:`open`.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], progress: ProgressCallback | None = None) -> None:
@@ -90,10 +89,10 @@ class SampleStore:
 
     @contextmanager
     def open(self) -> Iterator[dict[SampleKey, dict[str, Any]]]:
-        """Hold the folder for this process and give the samples in it.
+        """Lock the folder and yield its samples, without an incomplete last line of a killed writer.
 
-        An unfinished last line, left by a killed writer, is cut off. Raises UserError when another process holds the
-        folder, it belongs to another evaluation, or it cannot be written; RunError when its files were altered.
+        Raises UserError if another process has the lock, the folder belongs to another evaluation or cannot be written;
+        RunError if its files were altered.
         """
         with ExitStack() as stack:
             try:
@@ -107,18 +106,18 @@ class SampleStore:
             self.samples = self._read()
             yield self.samples
 
-    def expect(
+    def prepare(
         self, problems: Sequence[Problem], settings: EvalSettings, prompts: Mapping[str, str], texts: Mapping[str, str]
     ) -> None:
-        """Report the number of planned samples and of those in the folder, and record the prompts for a reader.
+        """Check the stored samples against the plan, report progress, and record the prompts' texts.
 
         Args:
             prompts, texts: the hash and the text of each problem's prompt, by its id.
         Raises:
-            UserError: the folder's samples answer other prompts, or were judged by other gold answers.
-            RunError: the disk refuses the prompts.
+            UserError: stored samples have other prompts, or were judged by other gold answers.
+            RunError: the prompts cannot be written.
         """
-        judged_by = {problem.id: _judged_by(problem) for problem in problems}
+        judged_by = {problem.id: _judge_digest(problem) for problem in problems}
         for (problem_id, _), record in self.samples.items():
             if problem_id not in prompts:
                 continue
@@ -132,7 +131,7 @@ class SampleStore:
                     f"{self.folder}: its samples of problem {problem_id} were judged against different data (such as "
                     "the gold answer): the data changed. Choose another folder with --output."
                 )
-        keys = [key for _, keys in passes(problems, settings) for key in keys]
+        keys = [key for _, keys in iter_passes(problems, settings) for key in keys]
         earlier = sum(key in self.samples for key in keys)
         self._progress = Progress(earlier, len(keys), earlier, 0)
         self._callback(self._progress)
@@ -143,7 +142,7 @@ class SampleStore:
                 write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
     def add(self, records: Sequence[dict[str, Any]]) -> None:
-        """Add samples, wait until they are on the disk, and report it. Raises RunError when the disk refuses."""
+        """Append samples durably and report progress. Raises RunError if they cannot be written."""
         rows = [{**record, CHECK: sample_check(record)} for record in records]
         with self._writing(self.samples_path):
             append_jsonl(self.samples_path, rows, durable=True)
@@ -164,7 +163,7 @@ class SampleStore:
             ) from error
 
     def _check_identity(self) -> None:
-        """Write meta.json before the first sample; later raise an error if it is of another evaluation."""
+        """Write meta.json before the first sample; afterwards raise an error if it is of another evaluation."""
         if not self.samples_path.exists():
             content = {"format": META_FORMAT, **self.identity, "fingerprint": digest(self.identity)}
             write_json(self.meta_path, content)
@@ -174,7 +173,7 @@ class SampleStore:
             version = recorded.get("format")
         except FileNotFoundError:
             raise UserError(
-                f"{self.folder}: has samples.jsonl but no meta.json, so it is unknown what was sampled. "
+                f"{self.folder}: has samples.jsonl but no meta.json, so its evaluation is unknown. "
                 "Choose another folder with --output."
             ) from None
         except (OSError, ValueError, AttributeError) as error:
@@ -199,15 +198,15 @@ class SampleStore:
             key = (record.get("problem"), record.get("sample"))
             if None in key or key in samples:
                 raise RunError(
-                    f"{self.samples_path}:{number}: {'not a sample' if None in key else f'{key} stands here twice'}. "
+                    f"{self.samples_path}:{number}: {'not a sample' if None in key else f'duplicate sample {key}'}. "
                     "The file was altered."
                 )
             samples[key] = record  # type: ignore[index]
         return samples
 
 
-def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[SampleKey]]]:
-    """Yield the temperature and the (problem, index) of each pass: the greedy completions, then the samples."""
+def iter_passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[SampleKey]]]:
+    """Yield each sampling pass, greedy completions first: its temperature and (problem id, index) keys."""
     if settings.greedy:
         yield 0.0, [(problem.id, GREEDY) for problem in problems]
     yield settings.temperature, [(problem.id, index) for problem in problems for index in range(settings.samples)]
@@ -227,29 +226,29 @@ def sample_record(
     """Return one line of ``samples.jsonl``.
 
     Args:
-        prompt: the hash of the prompt. tokens, log_prob: None if a server does not return it.
+        prompt: the hash of the prompt. tokens, log_prob: None if a server does not return them.
     """
     return {
         "problem": problem.id,
         "sample": index,
         "prompt": prompt,
-        "judged_by": _judged_by(problem),
+        "judged_by": _judge_digest(problem),
         "text": text,
         "tokens": tokens,
-        # Sums of float32 differ in the last digits between batches of different make-up.
+        # Rounded because float32 sums depend on the composition of the batch.
         "log_prob": None if log_prob is None else round(log_prob, 3),
         "truncated": truncated,
         "correct": verdict.correct,
         "answer": verdict.answer,
         "reason": verdict.reason,
         "scorable": verdict.scorable,
-        # An unscorable one counts as not correct and has the reward 0; its reason shows their number.
+        # An unscorable completion counts as incorrect with reward 0; the share of its reason is a metric.
         "reward": verdict.reward if verdict.scorable else 0.0,
         "parts": verdict.parts if verdict.scorable else dict.fromkeys(verdict.parts, 0.0),
         **({"logged": dict(verdict.logged)} if verdict.logged else {}),
     }
 
 
-def _judged_by(problem: Problem) -> str:
-    """Return a hash of the problem's data for the judge."""
+def _judge_digest(problem: Problem) -> str:
+    """Return a digest of the judge's data of a problem, such as the gold answer."""
     return digest(problem.data)[:16]

@@ -11,16 +11,16 @@ import pytest
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.evaluation.metrics import (
+from rlvr_cli.evaluation.estimates import (
     average,
-    compare_evals,
-    compare_models,
-    equal_answers,
+    compare_by_subgroup,
+    compare_evaluations,
+    find_equal_answers,
     problem_metrics,
     range_of_rewards,
     summarise,
 )
+from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.evaluation.sampling import row_key
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation, sample_check
@@ -118,20 +118,20 @@ def stored(folder: Path, values: dict[str, float], **result: Any) -> Evaluation:
 def test_comparison_pairs_by_problem_whatever_their_order(tmp_path: Path) -> None:
     before = stored(tmp_path / "before", {f"p{i}": i / 100 for i in range(50)})
     after = stored(tmp_path / "after", {f"p{i}": i / 100 + 0.1 + (i % 2) / 100 for i in reversed(range(50))})
-    item = compare_evals(before, after)["avg@4"]
+    item = compare_evaluations(before, after)["avg@4"]
     assert item.difference.value == pytest.approx(0.105)
     assert item.clear
     low, high = item.difference.low, item.difference.high
     assert low is not None and high is not None
     assert high - low < 0.005
-    assert not compare_evals(before, before)["avg@4"].clear
+    assert not compare_evaluations(before, before)["avg@4"].clear
 
 
 def test_evaluations_that_differ_in_more_than_the_model_are_not_compared(tmp_path: Path) -> None:
     before = stored(tmp_path / "before", {"a": 0.0, "b": 1.0})
     other = stored(tmp_path / "other", {"a": 0.0, "c": 1.0}, split="dev", sampling={"temperature": 0.5})
     with pytest.raises(UserError) as caught:
-        compare_evals(before, other)
+        compare_evaluations(before, other)
     assert [part in str(caught.value) for part in ("differ in split", "differ in sampling", "1 in common")] == [
         True
     ] * 3
@@ -142,10 +142,10 @@ def test_evaluations_that_differ_in_more_than_the_model_are_not_compared(tmp_pat
 def test_two_evaluations_of_different_tasks_are_not_compared(tmp_path: Path) -> None:
     before = stored(tmp_path / "before", {"a": 0.0, "b": 1.0}, task={"style": "compact", "reward": "kk_logic"})
     with pytest.raises(UserError, match=r"differ in task\.reward: kk_logic and none"):
-        compare_evals(before, stored(tmp_path / "other", {"a": 0.0, "b": 1.0}, task={"reward": "none"}))
+        compare_evaluations(before, stored(tmp_path / "other", {"a": 0.0, "b": 1.0}, task={"reward": "none"}))
     # A model is asked in the style that it knows.
     style = stored(tmp_path / "style", {"a": 0.0, "b": 1.0}, task={"style": "logic_rl", "reward": "kk_logic"})
-    assert compare_evals(before, style)["avg@4"].difference.value == 0.0
+    assert compare_evaluations(before, style)["avg@4"].difference.value == 0.0
 
 
 def test_rewards_are_bounded_by_what_both_evaluations_record(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_rewards_are_bounded_by_what_both_evaluations_record(tmp_path: Path) -> 
         replace(stored(tmp_path / name, {"a": 0.0}, reward_range=limits), rows=rows)
         for name, limits in (("before", [0.0, 1.0]), ("after", None))
     ]
-    both, same = compare_models(*sides, note=None), compare_models(sides[0], sides[0], note=None)
+    both, same = compare_by_subgroup(*sides, note=None), compare_by_subgroup(sides[0], sides[0], note=None)
     for comparison, bounded in ((both, False), (same, True)):
         by_subgroup = comparison.by_subgroup["2 people"]["reward"]
         assert comparison.overall["reward"] == by_subgroup and by_subgroup.before.high is not None
@@ -189,7 +189,7 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
     }
     task = choose_task("math")
     settings = EvalSettings(samples=8, pass_at=(1, 8), greedy=False)
-    same = equal_answers(task, [problem("p")], found, settings)
+    same = find_equal_answers(task, [problem("p")], found, settings)
     assert same == [{"7": "x=7", "7 cm": "x=7"}]
     (row,) = problem_metrics([problem("p")], found, settings, ("correct", "wrong", "unparsed"), same)
     assert row.values["maj@8"] == 0.0, "two right votes against three"
