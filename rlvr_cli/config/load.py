@@ -443,6 +443,6 @@ def choose_task(
         return config
     key, value = config.with_rule(rule)
     if any(text.startswith(f"task.{key}=") for text in overrides):
-        raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
+        raise UserError(f"--rule {rule} and task.{key} cannot be combined. Remove one.")
     overrides = [*overrides, f"task.{key}={value}"]
     return load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task
