@@ -97,7 +97,7 @@ def _read_course(run: Run, last: int | None) -> Course:
         raise UserError(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
     newest = max(row["rollout"] for row in rows)
     if last is not None and last > newest:
-        raise UserError(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
+        raise UserError(f"{run.path}: no rollout {last} yet; the newest is {newest}.")
     rows = [row for row in rows if last is None or row["rollout"] <= last]
     return make_course(rows, run.config.rollout.prompts)
 

@@ -82,7 +82,7 @@ def find_saved_rollout(
     current = next((checkpoint for checkpoint in checkpoints if step in (None, checkpoint.step)), None)
     if current is None:
         available = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
-        raise UserError(f"{run.path}: there is no checkpoint of step {step} that can be used. There are: {available}.")
+        raise UserError(f"{run.path}: no usable checkpoint of step {step}. Allowed: {available}.")
     number = _newest_rollout(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps
     before = [checkpoint for checkpoint in checkpoints if checkpoint.step <= sampled_after]
@@ -105,7 +105,7 @@ def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
     if not file.exists():
         numbers = saved_rollouts(run)
         available = f"Saved: {numbers[0]} to {numbers[-1]}." if numbers else "None was saved."
-        raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {available}")
+        raise UserError(f"{run.path}: no rollout {number} ({file.name}). {available}")
     rows = read_record(run, file)
     if not rows or any("token_ids" not in row for row in rows):
         raise UserError(
@@ -136,7 +136,7 @@ def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
     if not saved:
         raise UserError(f"{run.path}: {NONE_SAVED}")
     if last is not None and last not in saved:
-        raise UserError(f"{run.path}: there is no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
+        raise UserError(f"{run.path}: no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
     return [number for number in saved if last is None or number <= last][-most:]
 
 

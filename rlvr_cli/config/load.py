@@ -433,7 +433,7 @@ def choose_task(
     if foreign:
         raise UserError([f"{text}: only keys of the task are set here, as task.style=..." for text in foreign])
     if rule is not None and rule not in RULES:
-        raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
+        raise UserError(f"--rule {rule}: must be one of {', '.join(RULES)}.")
     if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
         overrides = ["task.data=null", *overrides]
     of_model = model is not None

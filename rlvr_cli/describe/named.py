@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.describe.sheet import canonical_name
+from rlvr_cli.describe.sheet import validate_name
 from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import Method
 
@@ -20,7 +20,7 @@ def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
     Raises:
         UserError: an unknown name, an invalid override, or a method without a policy loss (sft).
     """
-    name = canonical_name(text)
+    name = validate_name(text)
     texts = [f"method.{override}" for override in overrides]
     method = load_config(method=name, overrides=texts, import_files=True).method
     if method.policy is None:

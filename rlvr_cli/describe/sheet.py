@@ -117,8 +117,8 @@ class MethodSheet:
         return f"rlvr train --method {'+'.join(preset.file or preset.name for preset in self.presets)}"
 
 
-def canonical_name(text: str) -> str:
-    """Return the canonical form of a method's name; a name with files is unchanged. Raises UserError if unknown."""
+def validate_name(text: str) -> str:
+    """Return a method's canonical name; one with files is unchanged. Raises UserError for an unknown name."""
     if names_a_file(text):
         return text
     try:
@@ -129,7 +129,7 @@ def canonical_name(text: str) -> str:
 
 def method_sheet(text: str) -> MethodSheet:
     """Describe the method ``text``. Raises UserError for an unknown name."""
-    config = load_config(method=canonical_name(text), import_files=True).method
+    config = load_config(method=validate_name(text), import_files=True).method
     tables: MethodTables = getattr(type(config), "tables", BUILT_IN)
     presets = presets_of(parse_method_name(config.name, tables), tables)
     modules = dict.fromkeys(preset.module for preset in presets)

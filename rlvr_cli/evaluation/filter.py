@@ -101,7 +101,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
     if len(problems) * options.attempts > MOST_COMPLETIONS:
         raise UserError(
             f"--samples {options.attempts}: with {len(problems)} problems at most "
-            f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or give --problems."
+            f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or use --problems."
         )
     settings = EvalSettings.from_config(
         config,
@@ -230,7 +230,7 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     if int(low) > int(high):
         raise UserError(f"{option} {low} is above {high}, so no problem would be kept.")
     if int(high) > attempts:
-        raise UserError(f"{option} there are only {attempts} attempts. Give --samples {high}, or a smaller number.")
+        raise UserError(f"{option} only {attempts} attempts are made. Use --samples {high}, or a smaller number.")
     return int(low), int(high)
 
 

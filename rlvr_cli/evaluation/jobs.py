@@ -147,7 +147,7 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
     notes: tuple[str, ...] = ()
     if data := asked_by(overrides, "task.data"):
         if len(choices) > 1:
-            raise UserError([*problems, f"{data}: is for one benchmark; give a folder with --data-dir for several."])
+            raise UserError([*problems, f"{data}: is for one benchmark. Use --data-dir FOLDER for several."])
         notes = tuple(
             f"{choice.benchmark}: {data} has other problems, which are evaluated as the task {choice.task}, "
             "without the benchmark's settings"
@@ -306,7 +306,7 @@ def _idle_benchmarks(names: Sequence[str], overrides: Sequence[str]) -> list[str
     if not given:
         return []
     other = "--benchmark" if names else asked_by(overrides, *_PROBLEM_KEYS)
-    return [f"{given[-1]}: {other} says which problems are meant; leave one of the two out."] if other else []
+    return [f"{given[-1]} and {other} cannot be combined. Remove one."] if other else []
 
 
 def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
@@ -315,7 +315,7 @@ def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) 
     wanted = str(parse(given[-1].partition("=")[2]).data) if given else None
     others = [choice for choice in choices if wanted not in (None, choice.task)]
     return [
-        f"{typed(given[-1])}: the benchmark {choice.benchmark} is of the task {choice.task}; leave one of the two out."
+        f"{typed(given[-1])} and the benchmark {choice.benchmark} of task {choice.task} cannot be combined. Remove one."
         for choice in others
     ]
 

@@ -63,9 +63,7 @@ def score_file(
     if problems := output_problems(target, source=source, overwrite=overwrite):
         raise UserError(problems)
     if workers is not None and not task.pooled:
-        raise UserError(
-            f"--workers {workers}: the number of processes that judge {task.name} cannot be chosen; leave it out."
-        )
+        raise UserError(f"--workers {workers}: has no effect with task {task.name}. Remove it.")
     task = task if workers is None else task.with_workers(workers)
     pairs = _read_pairs(task, source)
     target = output_file(target)
@@ -162,7 +160,7 @@ def check_keys(overrides: Sequence[str]) -> None:
         raise UserError(
             [
                 f"{key}: says which problems there are; those of --input are judged, by the answers that stand there. "
-                "Leave it out (`rlvr tasks generate` writes problems as such a key makes them)."
+                "Remove it (`rlvr tasks generate` writes problems with such keys)."
                 for key in idle
             ]
         )

@@ -124,11 +124,11 @@ def idle_override(text: str, config: Config) -> str | None:
     key = text.partition("=")[0]
     why = idle_key(key)
     if why is None and config.eval.engine != "openai" and key in _SERVER_ONLY:
-        why = "it is for a server. Give --engine openai too"
+        why = "it is for a server. Use --engine openai too"
     elif why is None and config.eval.engine == "openai" and key in _NOT_OF_A_SERVER:
         why = "the server decides it"
     elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:
-        why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
+        why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Use --max-new-tokens"
     elif key == "rollout.engine" and engine_of(config, config.eval) != config.rollout.engine:
         why = "an evaluation reads eval.engine (--engine)"
     return f"{typed(text)}: has no effect in an evaluation; {why}." if why is not None else None

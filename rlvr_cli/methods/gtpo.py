@@ -94,7 +94,7 @@ class ConflictMask(RolloutShaping):
         if not self.is_on:
             return
         key, setting = "method.shaping.conflict.ends", f"method.shaping.conflict={self.ends}"
-        yield from _one_advantage_a_row(advantage, key, setting, "leave the shaping out")
+        yield from _one_advantage_a_row(advantage, key, setting, "remove the shaping")
         if (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 (key, *SIDE_KEYS),
@@ -225,7 +225,7 @@ class EntropyPenalty(RolloutShaping):
                 ("method.shaping.entropy_penalty.gamma", *SIDE_KEYS),
                 f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and so would train "
                 f"on those that method.advantage.side={side} leaves out, pushing them down by their entropy. Set "
-                "method.advantage.side=both, or leave the penalty out",
+                "method.advantage.side=both, or remove the penalty",
             )
 
 
@@ -243,7 +243,7 @@ def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: 
         yield Contradiction(
             (key, "method.advantage.kind"),
             f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
-            "gives the tokens of a row different advantages. Take an advantage that a row's tokens share "
+            "gives the tokens of a row different advantages. Use an advantage that a row's tokens share "
             f"(method.advantage=group, rloo or likelihood), or {instead}",
         )
 

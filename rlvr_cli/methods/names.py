@@ -145,8 +145,8 @@ def _refuse_base(base: str, text: str, tables: MethodTables) -> None:
 def _refuse_modifier(base: str, modifier: str, written: str, tables: MethodTables) -> None:
     if modifier in tables.methods:
         raise ValueError(
-            f"{written} joins two base methods, {base} and {modifier}; a method has one. "
-            f"After a + come modifiers: {', '.join(tables.modifiers)}"
+            f"{written}: base methods {base} and {modifier} cannot be combined. Remove one. Modifiers: "
+            f"{', '.join(tables.modifiers)}"
         )
     aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= {*tables.modifiers}]
     hint = did_you_mean(modifier, (*tables.modifiers, *aliases))
@@ -172,13 +172,13 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
         taken = own & keys
         if taken:
             raise ValueError(
-                f'"{text}": {name.base} sets {_choice(taken)} itself, which +{later} would set again. '
+                f'"{text}": {name.base} and {later} cannot be combined: both set {_choice(taken)}. '
                 f"Write grpo+{later}, or keep {name.base} and override its keys"
             )
         for earlier in name.modifiers[:number]:
             shared = dict(flat(tables.modifiers[earlier].values)).keys() & keys
             if shared:
-                raise ValueError(f'"{text}": {earlier} and {later} both set {_choice(shared)}; keep one of them')
+                raise ValueError(f'"{text}": {earlier} and {later} cannot be combined: both set {_choice(shared)}')
     return name
 
 

@@ -133,7 +133,7 @@ class PolicyTrainer(GRPOTrainer):
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         if dropout and args.disable_dropout:
-            raise ValueError("dropout=True contradicts disable_dropout=True in args: leave one out.")
+            raise ValueError("dropout=True and disable_dropout=True in args cannot be combined. Remove one.")
         self.method = named.bound(args.max_completion_length)
         self.rollouts, self.tis_cap = rollouts, tis_cap
         self.correct, self.correct_above = correct, correct_above
@@ -168,9 +168,8 @@ class PolicyTrainer(GRPOTrainer):
         keep_generation_config(self.model)
         if correct is not None and correct not in self.reward_func_names:
             names = self.reward_func_names
-            raise ValueError(
-                f"correct={correct!r} is none of the reward functions {', '.join(names)}.{did_you_mean(correct, names)}"
-            )
+            hint = f"{did_you_mean(correct, names)} Allowed: {', '.join(names)}."
+            raise ValueError(f"correct={correct!r}: unknown reward function.{hint}")
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
         # TRL loads the reference of the KL term; the penalty is part of the method.
@@ -231,7 +230,7 @@ class PolicyTrainer(GRPOTrainer):
         if method.initial_entropy_samples is not None:
             raise ValueError(
                 f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
-                "own generation does not: leave it out, so that the first rollout is measured."
+                "own generation does not. Remove it, so that the first rollout is measured."
             )
 
     # --- hooks of a run ----------------------------------------------------------------------------------------

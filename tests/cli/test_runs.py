@@ -145,7 +145,7 @@ def test_resume_without_a_name_takes_the_newest_unfinished_run(
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / "runs"
     refused = {
-        (): "there is no run in runs",
+        (): "no run in runs",
         (("done", "finished", 3), ("queued", "submitted", 4)): "rlvr train --resume runs/done train.rollouts=N",
         (("early", "failed", 1), ("later", "interrupted", 2)): None,
     }

@@ -96,7 +96,7 @@ def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         ("status", "nowhere"): "nowhere: no sweep of this name, and no such folder or file.",
         ("stop", str(place.path)): "is not running",
         ("retry", str(place.path)): "no trial has failed",
-        ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: no such trial",
+        ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: unknown trial",
         ("missing.yaml",): "missing.yaml  no such file",
         (str(file), "--speed", "x"): "--speed needs --dry-run",
         (str(file), "--workers", "9999", "--dry-run", "optimizer.lrr=1"): "optimizer.lrr: unknown key",

@@ -39,7 +39,7 @@ def option_problems(config: Config, *, named: bool) -> list[str]:
     url, variable, key = config.eval.base_url, config.eval.api_key_variable, key_of(config.eval)
     if url is None:
         problems = [
-            "--engine openai: needs the server's address. Give --base-url (eval.base_url), as in --base-url "
+            "--engine openai: needs the server's address. Use --base-url (eval.base_url), as in --base-url "
             "http://localhost:8000/v1."
         ]
     else:
@@ -58,7 +58,7 @@ def option_problems(config: Config, *, named: bool) -> list[str]:
     if key is not None and url is not None and not named:
         problems.append(
             f"eval.base_url={url}: is of the run's configuration, and a key ({variable}) is sent only to a server that "
-            f"the command line names. Give --base-url {url}, or unset {variable}."
+            f"the command line names. Use --base-url {url}, or unset {variable}."
         )
     return problems
 
@@ -73,5 +73,5 @@ def _url_problems(url: str) -> list[str]:
     if address.scheme not in ("http", "https") or not host:
         return [f"--base-url {url}: not an address of http or https. {example}"]
     if address.path.rstrip("/").endswith(("/completions", "/models")):
-        return [f"--base-url {url}: give the part before /completions or /chat/completions, which most often is /v1."]
+        return [f"--base-url {url}: must end before /completions or /chat/completions, in most cases in /v1."]
     return []

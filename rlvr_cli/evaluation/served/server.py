@@ -149,7 +149,7 @@ class Client:
         if status == 429 or status >= 500:
             return f"It was asked {self.retries + 1} times at most (eval.retries)."
         if any(word in message.lower() for word in ("context", "max_model_len", "too long")):
-            return "Prompt and completion do not fit: give a smaller --max-new-tokens, or serve a longer context."
+            return "Prompt and completion do not fit: use a smaller --max-new-tokens, or serve a longer context."
         return "If it rejects a field, name what the server is with eval.server (openai = the plain API)."
 
 
@@ -178,7 +178,7 @@ class Server:
         try:
             answer = read_answer(content, params)
         except ValueError as error:
-            raise RunError(f"{client.url}: the answer is no completion: {error}.") from error
+            raise RunError(f"{client.url}: the response is not a completion: {error}.") from error
         if self.model and answer.model is not None and answer.model != self.model:
             raise RunError(
                 f"{client.url}: answers as {answer.model} now, where it was {self.model} before. Samples of two models "
@@ -220,7 +220,7 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
         except RunError as error:
             raise UserError(str(error)) from error
         if model is None:
-            raise UserError(f"{url}: its responses do not name the model. Give --model-name, the name of the samples.")
+            raise UserError(f"{url}: its responses do not name the model. Use --model-name to name it.")
         return replace(server, model=model)
 
 
