@@ -226,8 +226,8 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
-            "before the temperature or after the cut, and the gradient needs them after the temperature and before "
-            f"the cut. Set rollout.temperature=1, remove {' and '.join(limits)}, or set rollout.engine=local",
+            "before the temperature or after the cut; the gradient needs those after the temperature, before the cut. "
+            f"Set rollout.temperature=1, remove {' and '.join(limits)}, or set rollout.engine=local",
         )
     if rollout.engine == "vllm_server" and rollout.vllm.server is None:
         yield Contradiction(
@@ -254,7 +254,7 @@ def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Con
         if config.rollout.engine != engine:
             key, text = ".".join(path), str(value).lower() if isinstance(value, bool) else value
             keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
-            reason = f"{ENGINE}={config.rollout.engine} does not read it. Set {ENGINE}={engine}"
+            reason = f"{ENGINE}={config.rollout.engine} does not use it. Set {ENGINE}={engine}"
             yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 

@@ -22,7 +22,7 @@ def _without_secrets(value: str) -> str:
     if "@" in value or address.query or address.fragment:
         # Not repeated in the message: it may hold the key.
         raise ValueError(
-            "holds a user name, a password or a query. It would be stored with the results; give the plain address, "
+            "holds a user name, a password or a query, which would be stored with the results. Set the plain address, "
             "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
         )
     return value
@@ -34,21 +34,21 @@ class HeldOutConfig(Section):
     problems: Count = Field(420, description="Held-out problems.")
     samples: CountOrZero = Field(
         32,
-        description="Completions sampled for each problem, raised to the largest k of pass_at; 0 = the greedy "
-        "completion alone.",
+        description="Completions sampled per problem, raised to the largest k of pass_at; 0 = only the greedy "
+        "completion.",
     )
     pass_at: Annotated[tuple[Count, ...], FromList] = Field(
-        (), description="Every k of pass@k to report; none = those of 1, 8 and 32 that samples allow."
+        (), description="The k of the reported pass@k; [] = 1, 8 and 32, up to samples."
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in evaluation.")
     top_p: TopP = Field(1.0, description="Nucleus sampling in evaluation.")
     max_new_tokens: Count | None = Field(None, description="Longest completion; null = rollout.max_new_tokens.")
-    greedy: bool = Field(True, description="Also report greedy accuracy (one more completion for each problem).")
-    split: Literal["dev", "test"] = Field("test", description="Held-out part: choose settings on dev, report on test.")
+    greedy: bool = Field(True, description="Also report greedy accuracy (one more completion per problem).")
+    split: Literal["dev", "test"] = Field("test", description="Held-out split: choose settings on dev, report on test.")
     batch: Count | None = Field(
         None,
-        description="Completions that a process samples at once; null = 256, or fewer where its free memory holds "
-        "fewer (local). Changes speed and memory, not the samples (those of transformers it does).",
+        description="Completions that a process samples concurrently; null = 256, or as many as its free memory holds "
+        "(local). Changes speed and memory, but not the samples (except those of transformers).",
     )
 
     @property
@@ -70,7 +70,7 @@ class ValidationConfig(HeldOutConfig):
     )
     engine: Literal["auto", "local", "transformers"] = Field(
         "auto",
-        description="What samples: local = the project's sampler, transformers = `generate`; auto = rollout.engine if "
+        description="Sampler: local = the project's sampler, transformers = `generate`; auto = rollout.engine if "
         "it is one of them, else local where the architecture is supported.",
     )
 
@@ -80,12 +80,12 @@ class EvalConfig(HeldOutConfig):
 
     benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
         (),
-        description="Benchmarks or suites that `rlvr eval RUN` evaluates on when it is not told (--benchmark); none = "
-        "the run's task. Training does not look at it.",
+        description="Benchmarks or suites for `rlvr eval RUN` without --benchmark; [] = the run's task. Not used in "
+        "training.",
     )
     engine: Literal["auto", "local", "transformers", "vllm", "openai"] = Field(
         "auto",
-        description="What samples: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
+        description="Sampler: local = the project's sampler, transformers = `generate`, vllm = vLLM in this "
         "process, openai = a server with OpenAI's API; auto = rollout.engine if local or transformers, "
         "else local where the architecture is supported.",
     )
@@ -93,25 +93,26 @@ class EvalConfig(HeldOutConfig):
         None, description="Address of the server (engine openai), as http://host:8000/v1."
     )
     model_name: Text | None = Field(
-        None, description="The model's name at the server (engine openai); null = the only one that it serves."
+        None, description="The model's name at the server (engine openai); null = the only model that it serves."
     )
     server: Literal["auto", "openai", "vllm", "sglang", "llamacpp", "transformers"] = Field(
         "auto",
-        description="What the server is (engine openai), which decides the fields that it is sent; auto = as it says; "
-        "openai = the plain API.",
+        description="Kind of server (engine openai), which determines the fields of requests; auto = as the server "
+        "reports; openai = the plain API.",
     )
     endpoint: Literal["auto", "completions", "chat"] = Field(
         "auto",
-        description="Where prompts go (engine openai): completions takes them as they are, chat as messages; "
+        description="Endpoint for prompts (engine openai): completions receives them unchanged, chat as messages; "
         "auto = completions if the model's tokenizer is known here, else chat.",
     )
-    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Requests in flight (engine openai).")
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="Concurrent requests (engine openai).")
     retries: Annotated[int, Field(ge=0, le=1000)] = Field(
-        20, description="How often a request that failed for a passing reason is sent again, with growing pauses."
+        20, description="Retries of a request after transient errors, with increasing delays (engine openai)."
     )
     request_timeout: Annotated[float, Field(gt=0.0, le=86400.0)] = Field(
-        600.0, description="Seconds that the server may take for one completion (engine openai)."
+        600.0, description="Timeout of a completion in seconds (engine openai)."
     )
     api_key_variable: Annotated[str, StringConstraints(max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        "OPENAI_API_KEY", description="Environment variable with the server's key (engine openai); the key is not kept."
+        "OPENAI_API_KEY",
+        description="Environment variable with the server's key (engine openai); the key is not stored.",
     )

@@ -69,9 +69,9 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
         elif name in OPTIONS_OF_THE_RUN:
             problems.append(f"{name} is set by the run. Remove it")
         elif not _OPTION.fullmatch(name):
-            problems.append(f"{name!r} is not a long option of sbatch, as gres or mail-type, without its dashes")
+            problems.append(f"{name!r} must be a long option of sbatch without dashes, as gres or mail-type")
         elif isinstance(value, str) and not (value and value.isprintable()):
-            problems.append(f"{name}: text, not empty, on one line")
+            problems.append(f"{name} must be text, not empty, on one line")
     if problems:
         raise ValueError("; ".join(problems))
     return options
@@ -85,12 +85,12 @@ class LaunchConfig(Section):
     """Number of processes of the training, and their launcher."""
 
     processes: Annotated[int, Field(ge=1, le=65536)] = Field(
-        1, description="Processes that share each rollout batch and each optimizer step, over all nodes: one a GPU."
+        1, description="Processes over all nodes, one per GPU, that share each rollout batch and optimizer step."
     )
     deepspeed: Text | None = Field(
         None,
-        description="Divide the model among the GPUs by DeepSpeed ZeRO: zero2, zero3, zero3-offload, or a DeepSpeed "
-        "configuration (a JSON file); null = every process holds it whole.",
+        description="Shard the model with DeepSpeed ZeRO: zero2, zero3, zero3-offload, or a DeepSpeed configuration "
+        "(a JSON file); null = every process holds the whole model.",
     )
 
 
@@ -98,33 +98,33 @@ class SlurmConfig(Section):
     """Resources of a job on a Slurm cluster (`rlvr train --submit slurm`); without effect elsewhere."""
 
     partition: Text | None = Field(None, description="Partition; null = the cluster's default.")
-    account: Text | None = Field(None, description="Account that is charged; null = the user's default.")
+    account: Text | None = Field(None, description="Account to charge; null = the user's default.")
     qos: Text | None = Field(None, description="Quality of service; null = the default.")
     time: Annotated[str, BeforeValidator(_as_text), AfterValidator(_time)] | None = Field(
         None,
-        description='Time limit of one stay in the cluster, in minutes or as "H:M:S" or "D-H:M:S"; at its end the job '
-        "saves and queues again. null = the partition's.",
+        description='Time limit of a job, in minutes or as "H:M:S" or "D-H:M:S"; at its end the job saves and is '
+        "requeued. null = the partition's.",
     )
     nodes: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1, description="Machines; launch.processes are shared equally among them."
+        1, description="Nodes, among which launch.processes are divided equally."
     )
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] | None = Field(
-        None, description="GPUs of each machine, one for each of its processes; null = none is asked for."
+        None, description="GPUs per node, one per process; null = none requested."
     )
     cpus_per_task: Annotated[int, Field(ge=1, le=4096)] | None = Field(
-        None, description="CPU cores of each machine, for all its processes together; null = the cluster's default."
+        None, description="CPU cores per node, shared by its processes; null = the cluster's default."
     )
     memory: Annotated[Text, BeforeValidator(_as_text)] | None = Field(
-        None, description="Memory of each machine, in megabytes or as 64G; null = the cluster's default."
+        None, description="Memory per node, in megabytes or as 64G; null = the cluster's default."
     )
     signal_before: Annotated[int, Field(ge=10, le=65535)] = Field(
         300,
-        description="Seconds before the time limit at which the job is asked to save; longer than a step and its save "
-        "take.",
+        description="Seconds before the time limit at which the job is signalled to save; must exceed a step and its "
+        "save.",
     )
     setup: Annotated[tuple[Text, ...], FromList] = Field(
         (), description="Lines of bash to run in the job before the training, as `module load cuda`."
     )
     extra: Annotated[dict[str, str | int | bool], AfterValidator(_options)] = Field(
-        {}, description="Further long options of sbatch without their dashes, as {constraint: a100}; true = a bare one."
+        {}, description="Other long options of sbatch without dashes, as {constraint: a100}; true = no value."
     )

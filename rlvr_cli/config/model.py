@@ -14,9 +14,9 @@ class _Adapter(Section):
 
 
 class NoAdapterConfig(_Adapter):
-    """Every weight is trained."""
+    """Full fine-tuning."""
 
-    kind: Literal["none"] = Field("none", description="none = every weight is trained.")
+    kind: Literal["none"] = Field("none", description="none = full fine-tuning.")
 
 
 class LowRankConfig(_Adapter):
@@ -24,30 +24,29 @@ class LowRankConfig(_Adapter):
 
     rank: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="Rank of the adapters.")
     alpha: Annotated[float, Field(gt=0.0, le=65536.0)] = Field(
-        32.0, description="Scale of the adapters: alpha / rank, on what they add to a layer."
+        32.0, description="The adapters' output is scaled by alpha / rank."
     )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        0.0, description="Share of an adapter's inputs that are dropped in training."
+        0.0, description="Dropout probability of an adapter's inputs in training."
     )
     targets: Annotated[tuple[Text, ...] | None, FromList] = Field(
         None,
         min_length=1,
-        description="Names of the layers that get an adapter, as [q_proj, v_proj]; null = every linear layer but the "
-        "head.",
+        description="Names of the adapted layers, as [q_proj, v_proj]; null = every linear layer but the head.",
     )
 
 
 class LoRAConfig(LowRankConfig):
     """Low-rank adapters on a model in full precision (LoRA)."""
 
-    kind: Literal["lora"] = Field("lora", description="lora = low-rank adapters are trained, the model itself is not.")
+    kind: Literal["lora"] = Field("lora", description="lora = low-rank adapters on the frozen model.")
 
 
 class QLoRAConfig(LowRankConfig):
     """Low-rank adapters on a model in 4 bits (QLoRA, arXiv:2305.14314)."""
 
     kind: Literal["qlora"] = Field(
-        "qlora", description="qlora = the same on linear layers held in 4 bits (nf4, double quantization)."
+        "qlora", description="qlora = the same, with linear layers in 4 bits (nf4, double quantization)."
     )
 
 
@@ -61,18 +60,18 @@ class ModelConfig(Section):
     # The other keys apply to any model.
     reset_with_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
 
-    name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
+    name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a model folder.")
     revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="Number format of the weights; auto = bfloat16 on a GPU that has it to evaluate, and for the "
-        "frozen base of an adapter; else float32.",
+        description="Number format of the weights; auto = bfloat16 on a GPU that supports it, for evaluation and for "
+        "the frozen base of an adapter; else float32.",
     )
     attention: Text | None = Field(
         None,
         description="Attention implementation of transformers: eager, sdpa, flash_attention_2, ...; null = its choice.",
     )
     gradient_checkpointing: Literal["auto", "on", "off"] = Field(
-        "auto", description="Compute activations again in the backward pass, which saves memory; auto = on a GPU."
+        "auto", description="Recompute activations in the backward pass to save memory; auto = on a GPU."
     )
-    adapter: AdapterConfig = Field(default=NoAdapterConfig(), description="What of the model is trained.")
+    adapter: AdapterConfig = Field(default=NoAdapterConfig(), description="Full fine-tuning or adapters.")

@@ -57,20 +57,20 @@ class OptimizerConfig(Section):
 
     lr: Annotated[float, Field(gt=0.0, le=1.0)] | ScaledRate = Field(
         1e-6,
-        description="Peak learning rate; or from a model of another size: scale_from.lr x sqrt(scale_from.parameters / "
-        "this model's), where this_model may stand for the last.",
+        description="Peak learning rate; or scaled from a model of another size: scale_from.lr x "
+        "sqrt(scale_from.parameters / N), N = this_model or the counted parameters.",
     )
     betas: Annotated[tuple[Beta, Beta], FromList] = Field(
-        (0.9, 0.95), description="Decay of AdamW's running mean and of its running square."
+        (0.9, 0.95), description="AdamW's betas: decay rates of the first and the second moment."
     )
     eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-8, description="AdamW's epsilon.")
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = Field(0.0, description="AdamW's weight decay.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Learning rate after the warm-up."
+        "constant", description="Learning-rate schedule after the warm-up."
     )
-    warmup_rollouts: CountOrZero = Field(0, description="Rollouts over which the learning rate rises from 0.")
+    warmup_rollouts: CountOrZero = Field(0, description="Warm-up: rollouts over which the learning rate rises from 0.")
     final_lr_ratio: Probability = Field(
-        0.1, description="Learning rate at the end as a share of lr (lr_schedule linear or cosine)."
+        0.1, description="Final learning rate as a fraction of lr (lr_schedule linear or cosine)."
     )
 
 

@@ -19,21 +19,19 @@ class VllmConfig(Section):
     """vLLM as the sampler: rollout.engine=vllm_colocate or vllm_server."""
 
     server: Text | None = Field(
-        None, description="Address of a `vllm serve`, as http://localhost:8000; for vllm_server alone."
+        None, description="Address of a `vllm serve`, as http://localhost:8000 (engine vllm_server)."
     )
     gpu_memory: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        None, description="Share of a GPU's memory that vLLM may take; null = 0.3."
+        None, description="Fraction of a GPU's memory for vLLM; null = 0.3."
     )
-    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
-        1, description="GPUs that one copy of the model is divided among by vLLM."
-    )
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(1, description="vLLM's tensor-parallel size, in GPUs.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Number format of vLLM's weights; auto = bfloat16 on a GPU, float32 without one."
     )
     eager: bool = Field(
-        False, description="No torch.compile and no CUDA graphs in vLLM: it starts sooner and samples slower."
+        False, description="Disable torch.compile and CUDA graphs in vLLM: faster start, slower sampling."
     )
-    sleep: bool = Field(False, description="vLLM gives its GPU memory back while the trainer updates.")
+    sleep: bool = Field(False, description="Release vLLM's GPU memory while the trainer updates.")
 
 
 class RolloutConfig(Section):
@@ -41,27 +39,31 @@ class RolloutConfig(Section):
 
     prompts: Count = Field(16, description="Prompts in one rollout batch.")
     group_size: Annotated[int, Field(ge=1, le=65536)] = Field(
-        8, description="Completions sampled for each prompt; group advantages compare them with one another."
+        8, description="Completions sampled per prompt, the group of group-relative advantages."
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
-    top_p: TopP = Field(1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this mass.")
+    top_p: TopP = Field(
+        1.0, description="Nucleus sampling in training: keep the likeliest tokens up to this probability mass."
+    )
     top_k: CountOrZero = Field(
         0, description="Sample from this many of the likeliest tokens in training, before top_p; 0 = all."
     )
-    max_new_tokens: Count = Field(1024, description="Longest completion, in tokens; longer ones are cut (too_long).")
+    max_new_tokens: Count = Field(
+        1024, description="Longest completion, in tokens; longer ones are truncated (too_long)."
+    )
     dynamic_sampling: CountOrZero = Field(
         0,
-        description="How often groups of equal rewards may be replaced by those of other prompts before training "
-        "(DAPO); 0 = never.",
+        description="Dynamic sampling (DAPO): how often groups of equal rewards may be replaced by groups of other "
+        "prompts; 0 = never.",
     )
     drop_truncated: bool = Field(
-        False, description="Do not learn from completions that were cut at max_new_tokens (DAPO's over-long filter)."
+        False, description="Exclude completions truncated at max_new_tokens from training (DAPO's overlong filtering)."
     )
     batch: Count | None = Field(
         None,
-        description="Completions that a process samples at once; null = all that its free memory holds (local), "
-        "or 64 (transformers); vLLM schedules by itself. Changes speed and memory, not the samples (those of "
-        "transformers it does).",
+        description="Completions that a process samples concurrently; null = as many as its free memory holds "
+        "(local), or 64 (transformers); vLLM schedules by itself. Changes speed and memory, but not the samples "
+        "(except those of transformers).",
     )
     engine: Literal["auto", "local", "transformers", "vllm_colocate", "vllm_server"] = Field(
         "auto",
@@ -72,8 +74,8 @@ class RolloutConfig(Section):
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
     tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | Literal["auto"] | None = Field(
         "auto",
-        description="Weigh each token by the trainer's probability over the sampler's, at most this (truncated "
-        "importance sampling); null = no weights, the sampler is taken for the policy; auto = 2 with vLLM, else null.",
+        description="Truncated importance sampling: cap of the ratio of the trainer's to the sampler's probability "
+        "by which each token is weighted; null = no weights; auto = 2 with vLLM, else null.",
     )
 
     @property

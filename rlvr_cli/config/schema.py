@@ -34,37 +34,37 @@ RunName = Annotated[
 
 
 class TrainConfig(Section):
-    """Length of the training, and reactions to numbers that are not finite and to a collapse."""
+    """Length of the training, and reactions to NaN, infinity, collapse and missing signal."""
 
     rollouts: Count = Field(100, description="The training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop", description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step."
+        "stop", description="On a NaN or infinite reward, loss or gradient: stop, or skip the optimizer step."
     )
     max_skips: CountOrZero = Field(
-        3, description="Skipped optimizer steps and rollouts with skipped rewards (on_nonfinite: skip) before stopping."
+        3, description="Optimizer steps and rollouts with skips (on_nonfinite=skip) before the training stops."
     )
     on_collapse: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When accuracy, length or entropy show a collapse: say so, stop, or do "
-        "not look. A training that samples nothing (sft) shows none.",
+        description="On a collapse of accuracy, length or entropy: warn, stop, or off = no detection. Not for sft, "
+        "which samples nothing.",
     )
     on_no_signal: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When nothing can be learned. warn and stop refuse to start where the model cannot read its "
-        "prompts, and after three rollouts in which no completion has an advantage (all rewards of a problem are "
-        "equal) say so or stop; off = do not look.",
+        description="On no training signal. warn and stop refuse to start if the model cannot read its prompts, and "
+        "warn or stop after three rollouts in which no completion has an advantage (all rewards of a problem are "
+        "equal); off = no detection.",
     )
 
 
 class CheckpointConfig(Section):
-    """When checkpoints are written and which are kept."""
+    """Frequency and number of checkpoints."""
 
     every: Count = Field(10, description="Optimizer steps between checkpoints.")
-    keep: Count = Field(3, description="Newest checkpoints kept.")
+    keep: Count = Field(3, description="Number of newest checkpoints to keep.")
 
 
 class RunConfig(Section):
-    """The run itself: where it is stored and what makes it repeatable."""
+    """Storage and reproducibility of the run."""
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(
         0, description="Seed of the training problems, their order and the sampling."
@@ -75,8 +75,8 @@ class RunConfig(Section):
     dir: Annotated[Text, AfterValidator(_under_home)] = Field("runs", description="Folder that holds all runs.")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None,
-        description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
-        "the same number.",
+        description="CPU threads per process; null = all cores, divided among the processes. Results are "
+        "reproducible only with the same number.",
     )
 
 
@@ -86,25 +86,23 @@ class TrackConfig(Section):
     main_key: ClassVar[str] = "to"
 
     to: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], OneOrMore] = Field(
-        (), description="The trackers; each is an extra to install. None: nothing is sent."
+        (), description="Trackers, each an extra to install; [] = none."
     )
     project: Text | None = Field(
         None,
         description="Project (MLflow: experiment); null = $WANDB_PROJECT, $MLFLOW_EXPERIMENT_NAME or $TRACKIO_PROJECT, "
         "else rlvr.",
     )
-    group: Text | None = Field(
-        None, description="Group of runs that belong together; null = the sweep's name, for a trial of a sweep."
-    )
+    group: Text | None = Field(None, description="Group of the run; null = the sweep's name, for a trial of a sweep.")
     name: Text | None = Field(None, description="Name of the run at the tracker; null = the run's own.")
-    tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags to find the run by.")
+    tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags of the run.")
     completions_every: CountOrZero = Field(
         10,
-        description="Rollouts between tables of completions with their rewards and verdicts; 0 = none: no prompt and "
-        "no completion is sent.",
+        description="Rollouts between tables of completions with rewards and verdicts; 0 = none: no prompt and no "
+        "completion is sent.",
     )
     completions: Annotated[int, Field(ge=1, le=1000)] = Field(
-        16, description="Completions in such a table, spread over the problems of the rollout."
+        16, description="Completions per table, spread over the problems of the rollout."
     )
 
 

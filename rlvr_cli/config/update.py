@@ -12,25 +12,23 @@ from rlvr_cli.core.section import Count, Section
 class UpdateConfig(Section):
     """Division of a rollout batch into optimizer steps."""
 
-    mini_batches: Count = Field(
-        1, description="Equal parts of a rollout batch, each with an optimizer step: the steps of one pass over it."
-    )
+    mini_batches: Count = Field(1, description="Mini-batches per rollout batch, of equal size, each an optimizer step.")
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(
         None,
-        description="Completions in one forward pass if all are as long as can be; shorter ones share it with "
-        "more. null = a process's share of the step's batch, or its largest divisor up to 16.",
+        description="Completions of maximum length per forward pass; of shorter ones more fit. null = a process's "
+        "share of the step's batch, or its largest divisor up to 16.",
     )
     micro_tokens: Count | None = Field(
         None,
-        description="Tokens in one forward pass, prompts included (a longer row has a pass to itself; not for sft); "
-        "null = the tokens of micro_batch of the longest completions with their prompts.",
+        description="Tokens per forward pass, prompts included (a longer row has its own pass; not for sft); null = "
+        "micro_batch times the longest completion with its prompt.",
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="The gradient is scaled down to this norm when it is longer."
+        1.0, description="Gradient clipping: largest norm of the gradient."
     )
     dropout: bool = Field(
         False,
-        description="Whether the model's own dropout is on in updates: the policy that is updated is then not quite "
-        "the one that sampled. That of adapters is model.adapter.dropout.",
+        description="Enable the model's dropout in updates; the updated policy then differs slightly from the one that "
+        "sampled. Adapters have model.adapter.dropout.",
     )

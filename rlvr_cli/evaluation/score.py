@@ -159,8 +159,8 @@ def check_keys(overrides: Sequence[str]) -> None:
     if idle:
         raise UserError(
             [
-                f"{key}: says which problems there are; those of --input are judged, by the answers that stand there. "
-                "Remove it (`rlvr tasks generate` writes problems with such keys)."
+                f"{key}: has no effect, because --input contains the problems. Remove it (`rlvr tasks generate` writes "
+                "problems with such keys)."
                 for key in idle
             ]
         )

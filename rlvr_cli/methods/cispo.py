@@ -30,8 +30,8 @@ class CISPO(PolicyLoss):
     """The ratio, clipped, for every token."""
 
     kind: Literal["cispo"] = Field("cispo", description="cispo = the ratio, clipped, for every token.")
-    eps_low: EpsLow | None = Field(0.2, description="The weight is at least 1 - eps_low; null = no lower bound.")
-    eps_high: EpsHigh = Field(0.2, description="The weight is at most 1 + eps_high.")
+    eps_low: EpsLow | None = Field(0.2, description="Lower bound 1 - eps_low of the weight; null = none.")
+    eps_high: EpsHigh = Field(0.2, description="Upper bound 1 + eps_high of the weight.")
 
     def simplest(self) -> PolicyLoss:
         return self.replace(eps_low=None) if self.eps_low == 1 else self

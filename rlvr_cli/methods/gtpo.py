@@ -87,7 +87,7 @@ class ConflictMask(RolloutShaping):
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
-        reason = f"method.shaping.conflict={self.ends} looks for tokens that right and wrong rows share"
+        reason = f"method.shaping.conflict={self.ends} compares tokens of correct and incorrect rows"
         return ("method.shaping.conflict.ends", reason) if self.is_on else None
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
@@ -98,8 +98,8 @@ class ConflictMask(RolloutShaping):
         if (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 (key, *SIDE_KEYS),
-                f"{setting} looks for tokens that rows of both signs share, and method.advantage.side={side} trains on "
-                "one sign. Set method.advantage.side=both",
+                f"{setting} compares tokens of rows of both signs, and method.advantage.side={side} trains on one "
+                "sign. Set method.advantage.side=both",
             )
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
@@ -140,14 +140,14 @@ class EntropyFilter(RolloutShaping):
     order: ClassVar[int] = 4
 
     threshold: Annotated[float, Field(gt=0.0)] | None = Field(
-        None, description="Leave out rows whose mean token entropy is above this, in nats; null = off."
+        None, description="Exclude rows whose mean token entropy is above this, in nats; null = off."
     )
     sequences: Literal["all", "negative"] = Field(
-        "all", description="Which rows the filter may leave out: all, or those of negative advantage."
+        "all", description="Rows that the filter applies to: all, or those of negative advantage."
     )
     when: Literal["initially_below", "always"] = Field(
         "initially_below",
-        description="initially_below = the filter is off where the untrained model's entropy is above it already.",
+        description="initially_below = the filter is off if the untrained model's entropy is already above it.",
     )
     samples: Count | None = Field(
         None,
@@ -223,8 +223,8 @@ class EntropyPenalty(RolloutShaping):
         if self.is_on and (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 ("method.shaping.entropy_penalty.gamma", *SIDE_KEYS),
-                f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and so would train "
-                f"on those that method.advantage.side={side} leaves out, pushing them down by their entropy. Set "
+                f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and would "
+                f"train on those that method.advantage.side={side} excludes. Set "
                 "method.advantage.side=both, or remove the penalty",
             )
 
@@ -242,9 +242,9 @@ def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: 
     if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
-            "gives the tokens of a row different advantages. Use an advantage that a row's tokens share "
-            f"(method.advantage=group, rloo or likelihood), or {instead}",
+            f"{setting} distinguishes rows by the sign of their advantage, and "
+            f"method.advantage.kind={advantage.name_of_kind} gives the tokens of a row different advantages. Use an "
+            f"advantage that a row's tokens share (method.advantage=group, rloo or likelihood), or {instead}",
         )
 
 

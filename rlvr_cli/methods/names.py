@@ -96,11 +96,11 @@ def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
             _refuse_modifier(base, modifier, quoted, tables)
     for modifier in modifiers:
         if modifiers.count(modifier) > 1:
-            raise ValueError(f"{quoted} has the modifier {modifier} twice; name each once")
+            raise ValueError(f"{quoted} repeats the modifier {modifier}. Remove one")
     if tables.methods[base].imitates and modifiers:
         raise ValueError(
-            f"{quoted}: {base} imitates worked solutions, with no rollouts, advantages or passes for "
-            f"{' and '.join(modifiers)} to modify; write `{base}`, or `grpo+{'+'.join(modifiers)}`"
+            f"{quoted}: {base} imitates worked solutions, without rollouts, advantages or passes for "
+            f"{' and '.join(modifiers)} to modify. Write `{base}`, or `grpo+{'+'.join(modifiers)}`"
         )
     order = list(tables.modifiers)
     return MethodName(base, tuple(sorted(modifiers, key=order.index)))
@@ -136,7 +136,7 @@ def _pp_hint(plain: str) -> str:
 
 def _refuse_base(base: str, text: str, tables: MethodTables) -> None:
     if base in tables.modifiers:
-        raise ValueError(f'"{text}": {base} modifies a method and is not one itself; write `grpo+{base}`')
+        raise ValueError(f'"{text}": {base} is a modifier, not a method. Write `grpo+{base}`')
     guess = nearest_method(text, tables)
     hint = f" Did you mean `{guess}`?" if guess else ""
     raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(tables.methods)}')
@@ -178,7 +178,9 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
         for earlier in name.modifiers[:number]:
             shared = dict(flat(tables.modifiers[earlier].values)).keys() & keys
             if shared:
-                raise ValueError(f'"{text}": {earlier} and {later} cannot be combined: both set {_choice(shared)}')
+                raise ValueError(
+                    f'"{text}": {earlier} and {later} cannot be combined: both set {_choice(shared)}. Remove one'
+                )
     return name
 
 
