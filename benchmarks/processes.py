@@ -86,7 +86,7 @@ def cases(names: list[str]) -> list[Case]:
     listed += [Case(title, method, overrides) for title, (method, overrides) in MORE.items()]
     unknown = sorted(set(names) - {case.title for case in listed})
     if unknown:
-        raise SystemExit(f"no such case: {', '.join(unknown)}. There are: {', '.join(case.title for case in listed)}")
+        raise SystemExit(f"unknown case: {', '.join(unknown)}. Allowed: {', '.join(case.title for case in listed)}")
     return [case for case in listed if not names or case.title in names]
 
 

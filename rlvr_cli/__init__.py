@@ -1,10 +1,10 @@
 """Compare reinforcement-learning methods on tasks whose answers can be checked.
 
-From Python, each imported when it is first used: trainings, and the trainers and parts of methods:
+The Python API, imported on first use: trainings, trainers, and the components of methods:
 
     from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer, Task, resume, train
 
-``rlvr_cli.store`` has the results of runs as data frames.
+``rlvr_cli.store`` loads the results of runs as data frames.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rlvr_cli.training.start import resume, train
     from rlvr_cli.training.trainer import PolicyTrainer
 
-    # Made from the methods' files (``MethodPreset.trainer``).
+    # Created from the methods' presets (``MethodPreset.trainer``).
     class ACPOMaxTrainer(PolicyTrainer): ...
 
     class ACPOMeanTrainer(PolicyTrainer): ...
@@ -132,8 +132,8 @@ __all__ = [
     "train",
 ]
 
-# The modules (and names there) of everything but the trainers that are named after a method.
-_PLACES = {
+# The modules (and names there) of all names but the trainers of the methods.
+_MODULES = {
     "ACPO": "methods.acpo",
     "ASPO": "methods.aspo",
     "ByProbability": "methods.lopti",
@@ -160,20 +160,20 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _PLACES.get(name, "").partition(":")
-    value = getattr(import_module(f"{__name__}.{module}"), attribute or name) if module else _trainer(name)
+    module, _, attribute = _MODULES.get(name, "").partition(":")
+    value = getattr(import_module(f"{__name__}.{module}"), attribute or name) if module else _make_trainer(name)
     globals()[name] = value
     return value
 
 
-def _trainer(name: str) -> type[PolicyTrainer]:
-    """Make the class that the preset of a method names as its trainer: PolicyTrainer with this method."""
+def _make_trainer(name: str) -> type[PolicyTrainer]:
+    """Create a subclass of PolicyTrainer whose default method is the preset with this trainer's name."""
     from rlvr_cli.methods.names import METHODS
     from rlvr_cli.training.trainer import PolicyTrainer
 
     preset = next(preset for preset in METHODS.values() if preset.trainer == name)
-    text = f"{preset.title} (`rlvr methods show {preset.name}`)."
-    return type(name, (PolicyTrainer,), {"default_method": preset.name, "__doc__": text, "__module__": __name__})
+    doc = f"{preset.title} (`rlvr methods show {preset.name}`)."
+    return type(name, (PolicyTrainer,), {"default_method": preset.name, "__doc__": doc, "__module__": __name__})
 
 
 def __dir__() -> list[str]:

@@ -175,7 +175,7 @@ def read_claims(folder: Path = FOLDER) -> ClaimSet:
             if claim.id in claims or claim.paper != paper:
                 problems.append(f"{path}: {claim.id}: must begin with {paper}/, and be no other claim's id")
             unknown = [arm for arm, _ in claim.sides() if arm not in arms]
-            problems += [f"{path}: {claim.id}: {arm}: no such arm.{did_you_mean(arm, arms)}" for arm in unknown]
+            problems += [f"{path}: {claim.id}: {arm}: unknown arm.{did_you_mean(arm, arms)}" for arm in unknown]
             claims[claim.id] = claim
     if problems:
         raise UserError(problems)

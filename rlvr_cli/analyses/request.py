@@ -89,7 +89,7 @@ def find_analysis(name: str) -> Analysis:
     """Return the analysis. Raises UserError for an unknown name."""
     available = analyses()
     if name not in available:
-        raise UserError(f"unknown analysis '{name}'.{did_you_mean(name, available)} Analyses: {', '.join(available)}.")
+        raise UserError(f"{name}: unknown analysis.{did_you_mean(name, available)} Allowed: {', '.join(available)}.")
     return available[name]
 
 

@@ -81,7 +81,7 @@ def find_saved_rollout(
     current = next((checkpoint for checkpoint in checkpoints if step in (None, checkpoint.step)), None)
     if current is None:
         available = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
-        raise UserError(f"{run.path}: no checkpoint of step {step}. Valid checkpoints: {available}.")
+        raise UserError(f"{run.path}: no usable checkpoint of step {step}. Allowed: {available}.")
     number = _newest_rollout(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps
     before = [checkpoint for checkpoint in checkpoints if checkpoint.step <= sampled_after]

@@ -67,9 +67,9 @@ def check_path(path: Path) -> None:
         suffix = f"{path.suffix!r}" if path.suffix else "none"
         raise UserError(f"{path}: a picture's name must end in .png or .svg; got {suffix}.")
     if path.is_dir():
-        raise UserError(f"{path}: is a folder. Give the name of a file.")
+        raise UserError(f"{path}: is a folder. Name a file.")
     if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}.")
+        raise UserError(f"{path}: no such folder: {path.parent}.")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path}: the folder {path.parent} cannot be written to.")
 

@@ -1,4 +1,4 @@
-"""`rlvr analyze`: look closely at the rollouts and checkpoints of runs, as the papers do."""
+"""`rlvr analyze`: the papers' analyses of rollouts and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlvr_cli.cli.output import ListFormat, print_waiting, show
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The analysis; left out: list them.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="The analysis. Default: list them.", show_default=False)
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -23,28 +23,31 @@ def command(
     ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option("--run", metavar="RUN", help="A run's name in --runs, or its path; some take several."),
+        typer.Option(
+            "--run", metavar="RUN", help="A run's name in --runs, or its path; repeat it for analyses of several."
+        ),
     ] = None,
     step: Annotated[
-        int | None, typer.Option("--step", metavar="S", help="The policy of this checkpoint. Default: the newest.")
+        int | None, typer.Option("--step", metavar="S", help="Step of the checkpoint. Default: the newest.")
     ] = None,
     rollout: Annotated[
-        int | None, typer.Option("--rollout", metavar="K", help="From 0. Default: the newest that can be used.")
+        int | None,
+        typer.Option("--rollout", metavar="K", help="Rollout, from 0. Default: the newest that can be used."),
     ] = None,
     figure: Annotated[
         Path | None,
         output(
             "FILE",
-            "The figure (.svg or .png); the numbers go next to it. Default: in the folder `analysis` of the run, or of "
-            "--runs for several runs.",
+            "The figure (.svg or .png); the numbers go next to it. Default: in the folder `analysis` of the run, or "
+            "of --runs for several runs.",
         ),
     ] = None,
     root: Runs = RUNS,
     form: ListFormat = "table",
 ) -> None:
-    """Measure what a run did, mostly on a saved rollout and a checkpoint: numbers, a figure and a sentence."""
+    """Run an analysis, mostly of a saved rollout and a checkpoint: numbers, a figure and a sentence."""
     if name is None:
-        _list(form)
+        _list_analyses(form)
         return
     from rlvr_cli.analyses.request import make_request
 
@@ -55,7 +58,7 @@ def command(
     show(form, analyze_and_write(request))
 
 
-def _list(form: str) -> None:
+def _list_analyses(form: str) -> None:
     from rlvr_cli.analyses.base import analyses
     from rlvr_cli.core.keys import describe_field
     from rlvr_cli.core.table import ResultDocument, Table
@@ -76,7 +79,7 @@ def _list(form: str) -> None:
                     ("analysis", "paper", "what it shows"),
                     [(name, kind.paper, kind.summary) for name, kind in kinds.items()],
                 ),
-                Table("", ("key", "default", "what it is", "meaning"), keys),
+                Table("", ("key", "default", "type", "meaning"), keys),
             ],
             data={
                 name: {
@@ -87,6 +90,6 @@ def _list(form: str) -> None:
                 }
                 for name, kind in kinds.items()
             },
-            after=["As `rlvr analyze words --run RUN bins=5`."],
+            after=["Example: `rlvr analyze words --run RUN bins=5`."],
         ),
     )

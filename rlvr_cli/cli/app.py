@@ -1,6 +1,6 @@
-"""The command line's entry: the commands, and how errors become messages and exit codes.
+"""Entry point: registers the commands and maps errors to messages and exit codes.
 
-Exit codes: 0 done, 1 failed while running, 2 bad input, 70 a bug of ours (with a traceback), 130 interrupted.
+Exit codes: 0 done, 1 failed while running, 2 bad input, 70 a bug in rlvr (with a traceback), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GROUPS = {
     "runs": runs.app,
     "config": config.app,
 }
-# Where a flag of a group has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
+# Without a default for a flag of a group, typer loads pydantic to convert None: 0.1 s for every command's help.
 DEFAULTS: dict[str, Any] = {
     "help": False,
     "install_completion": False,
@@ -64,8 +64,8 @@ app = App(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"rlvr {__version__}")
         raise typer.Exit()
 
@@ -73,7 +73,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def rlvr(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Compare reinforcement-learning methods on tasks whose answers can be checked."""
@@ -94,11 +94,11 @@ for name, group in GROUPS.items():
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns the exit code; errors of the user are printed to standard error."""
+    """Run a command line and return the exit code; errors go to standard error, bugs raise."""
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rlvr")
     except SystemExit as end:
-        if line := _of_user_code(end):
+        if line := _format_user_code_error(end):
             echo(line, file=sys.stderr)
             return EXIT_FAILED
         return end.code if isinstance(end.code, int) else 0 if end.code is None else EXIT_FAILED
@@ -119,23 +119,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _of_user_code(error: BaseException) -> str | None:
+def _format_user_code_error(error: BaseException) -> str | None:
     """Return the line for an exception of a user file; None for any other."""
     user_code = sys.modules.get("rlvr_cli.core.user_code")
     return None if user_code is None else user_code.user_error_message(error)
 
 
 def main() -> None:
-    """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70.
-
-    One of a user file is shown with its file and line.
-    """
+    """Run the command line and exit: 70 with a traceback for a bug, 1 with file and line for an error in user code."""
     try:
         sys.exit(run())
     except Exception as error:
         import traceback
 
-        if line := _of_user_code(error):
+        if line := _format_user_code_error(error):
             echo(line, file=sys.stderr)
             sys.exit(EXIT_FAILED)
         echo(redact_secrets(traceback.format_exc()), end="", file=sys.stderr, unwrapped=True)

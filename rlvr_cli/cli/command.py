@@ -1,4 +1,4 @@
-"""Base of every command: options from the configuration's schema, `--json`, and notes on errors."""
+"""Base class of the commands: options from the configuration's schema, `--json`, and notes on errors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from rlvr_cli.core.errors import UserError
 
-# Texts of the schema for options, so that `--help` need not load it: `python -m rlvr_cli.cli.key_texts`.
+# Help of the options, so that `--help` need not load the schema: `python -m rlvr_cli.cli.key_texts`.
 TEXTS = Path(__file__).with_name("key_texts.json")
-# Printed after an error in the input, by command.
+# Printed after errors in the input, by command.
 NOTES = {
     **dict.fromkeys(("train", "sweep run", "sweep retry", "eval", "score"), "Nothing was started."),
     "compare": "Nothing was compared.",
@@ -55,7 +55,7 @@ class KeyOption:
         return self.names[0].lstrip("-").replace("-", "_")
 
     def signature(self) -> inspect.Parameter:
-        """Return the parameter for typer; the help is added when it is shown."""
+        """Return the parameter for typer; `format_help` adds the help."""
         declared = typer.Option(*self.names, metavar=self.metavar or None, rich_help_panel=self.panel)
         value: Any = list[str] | None if self.several else str | None
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -68,14 +68,14 @@ def key_option(key: str, *names: str, **more: Any) -> KeyOption:
 
 
 def key_options(*options: KeyOption, into: str = "overrides") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options of keys to a command after its parameter ``into``, to which their values are added as overrides."""
+    """Add options to a command after its parameter ``into``, which receives their values as overrides."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def command(**arguments: Any) -> None:
             task = arguments.get("task")
             values = {option: arguments.pop(option.parameter) for option in options}
             chosen = {option: [text] if isinstance(text, str) else text for option, text in values.items() if text}
-            function(**{**arguments, into: _with_options(arguments[into] or [], chosen, task)})
+            function(**{**arguments, into: _add_overrides(arguments[into] or [], chosen, task)})
 
         vars(command)["key_options"] = options
         parameters = _parameters(function)
@@ -103,7 +103,7 @@ def options_from(build: Callable[..., Any], *, into: str) -> Callable[[Callable[
 def _parameters(function: Callable[..., Any], excluded: str = "") -> list[inspect.Parameter]:
     """Return the parameters except ``excluded``, keyword-only, with evaluated annotations."""
     raw = inspect.signature(function)
-    # The types of these, which are not options, may be imported for type checkers only.
+    # Types of parameters that are not options may be imported under TYPE_CHECKING only.
     others = [raw.return_annotation, *(raw.parameters[name].annotation for name in [excluded] if name)]
     parameters = inspect.signature(function, eval_str=True, locals={str(other): Any for other in others}).parameters
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -113,14 +113,14 @@ def _parameters(function: Callable[..., Any], excluded: str = "") -> list[inspec
 def _replace(
     command: Callable[..., None], function: Callable[..., None], parameters: list[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Return ``command`` with the name and docs of ``function`` and a signature of ``parameters`` for typer."""
+    """Give ``command`` the name and docs of ``function`` and a signature of ``parameters`` for typer."""
     functools.update_wrapper(command, function)
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _with_options(overrides: list[str], chosen: dict[KeyOption, list[str]], task: str | None) -> list[str]:
+def _add_overrides(overrides: list[str], chosen: dict[KeyOption, list[str]], task: str | None) -> list[str]:
     if not chosen:
         return overrides
     from rlvr_cli.config.keys import make_override
@@ -128,9 +128,9 @@ def _with_options(overrides: list[str], chosen: dict[KeyOption, list[str]], task
     def conflict(option: KeyOption) -> str:
         others = [text for text in overrides if text.partition("=")[0].strip() == option.key]
         if others:
-            return f"and {others[0]} set the same thing; give one of them"
+            return f"and {others[0]} cannot be combined. Remove one"
         is_free = option.key != "task.reward" or task in (None, "own")
-        return "" if is_free else f"and task {task}, which defines its reward; remove one of the two"
+        return "" if is_free else f"and task {task}, which defines its reward, cannot be combined. Remove one"
 
     implied = ["task.name=own"] if task is None and any(option.key == "task.reward" for option in chosen) else []
     added = [make_override(option.names[0], option.key, values, conflict(option)) for option, values in chosen.items()]
@@ -145,11 +145,11 @@ class Command(TyperCommand):
             args = ["--format=json" if text == "--json" else text for text in args]
         if any(parameter.name == "resume" for parameter in self.params):
             args = _expand_resume(args)
-        _refuse_repeated(self.params, args)
+        _check_repeated(self.params, args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            # By name: typer has a copy of click, or uses the one installed.
+            # By name: typer vendors click, or uses the installed one.
             names = {parameter.name for parameter in self.params}
             if type(error).__name__ == "NoSuchOption" and not names.isdisjoint(_OVERRIDES):
                 _suggest_key(error)
@@ -185,8 +185,8 @@ NEWEST = "(newest unfinished)"
 _KEY = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+=")
 
 
-def _refuse_repeated(parameters: list[Any], args: list[str]) -> None:
-    """Raise UserError for a repeated option of a single value, whose last value would silently win."""
+def _check_repeated(parameters: list[Any], args: list[str]) -> None:
+    """Raise UserError for repeated options of a single value, of which the last would silently win."""
     problems = []
     for parameter in parameters:
         if getattr(parameter, "multiple", True) or getattr(parameter, "is_flag", False):
@@ -194,7 +194,11 @@ def _refuse_repeated(parameters: list[Any], args: list[str]) -> None:
         names = [
             text for text in (word.partition("=")[0] for word in args) if text in parameter.opts and text[0] == "-"
         ]
-        problems += [f"{names[0]}: is there {len(names)} times; it takes one value."] if len(names) > 1 else []
+        problems += (
+            [f"{names[0]}: repeated {len(names)} times, but takes one value. Remove the others."]
+            if len(names) > 1
+            else []
+        )
     if problems:
         raise UserError(problems)
 
@@ -209,7 +213,7 @@ def _expand_resume(args: list[str]) -> list[str]:
 
 
 def _suggest_key(error: Any) -> None:
-    """Add the key that an unknown option may mean, by our name or that of TRL or Hugging Face, to the error."""
+    """Suggest the key that an unknown option may mean, by its name here or in TRL and Hugging Face."""
     from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.keys import normalize_name
 

@@ -1,4 +1,4 @@
-"""`rlvr compare`: which arm is better, by how much, and how sure that is."""
+"""`rlvr compare`: effects of arms, with intervals and corrected p-values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_request(
             "--baseline",
             metavar="ARM",
             help="The arm that the others are compared with, by its name or a run of it. Default: the arm of the "
-            "first argument, if it is of one arm alone; else the sweep file's first method without modifiers.",
+            "first argument, if it names a single arm; else the sweep file's first method without modifiers.",
         ),
     ] = None,
     metric: Annotated[
@@ -46,7 +46,7 @@ def build_request(
         ),
     ] = None,
     benchmark: Annotated[
-        str | None, typer.Option("--benchmark", metavar="NAME", help="Which, where runs were evaluated on several.")
+        str | None, typer.Option("--benchmark", metavar="NAME", help="Benchmark to compare on, if runs have several.")
     ] = None,
     match: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def build_request(
             "--by",
             metavar="KEY,...",
             rich_help_panel=MORE,
-            help="Make arms by these keys, as method.name; the rest is pooled.",
+            help="Group runs into arms by these keys, as method.name; the rest is pooled.",
         ),
     ] = None,
     where: Annotated[
@@ -73,7 +73,7 @@ def build_request(
             "--where",
             metavar="KEY=VALUE",
             rich_help_panel=MORE,
-            help="Which evaluation, where there are several settings: split=dev, sampling.temperature=0.6, ...",
+            help="Select evaluations by their settings: split=dev, sampling.temperature=0.6, ...",
         ),
     ] = None,
     power: Annotated[
@@ -82,14 +82,12 @@ def build_request(
             "--power",
             metavar="DIFFERENCE",
             rich_help_panel=MORE,
-            help="How many seeds or problems it takes to see this difference of the metric, as 0.02.",
+            help="Report the seeds or problems needed to detect this difference of the metric, as 0.02.",
         ),
     ] = None,
     permutation: Annotated[
         bool,
-        typer.Option(
-            "--permutation", rich_help_panel=MORE, help="Also test by dealing whole runs to the arms at random."
-        ),
+        typer.Option("--permutation", rich_help_panel=MORE, help="Add a permutation test of whole runs between arms."),
     ] = False,
     common_problems: Annotated[
         bool,
@@ -100,11 +98,11 @@ def build_request(
     unpaired: Annotated[
         bool,
         typer.Option(
-            "--unpaired", rich_help_panel=MORE, help="Take all seeds of each arm, and do not pair runs by their seed."
+            "--unpaired", rich_help_panel=MORE, help="Use all seeds of each arm, without pairing runs by seed."
         ),
     ] = False,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", rich_help_panel=MORE, help="Compare runs that are not finished as they are.")
+        bool, typer.Option("--unfinished", rich_help_panel=MORE, help="Include unfinished runs, as they are.")
     ] = False,
     root: Runs = RUNS,
 ) -> CompareRequest:
@@ -149,37 +147,35 @@ def command(
 ) -> None:
     """Compare runs: a table sorted by effect with 95% intervals, corrected p-values and costs, and a sentence each.
 
-    Reads the evaluations that `rlvr eval` has made (with --match: those of validation.every in training), pairs runs by
-    seed and problem, and changes nothing.
+    Reads the evaluations of `rlvr eval` (with --match: those of validation.every in training), pairs runs by seed and
+    problem, and changes nothing.
     """
-    tasks, benchmarks = _tasks(over, request.benchmark)
+    tasks, benchmarks = _parse_over(over, request.benchmark)
     if figure is not None:
         from rlvr_cli.charts.figure import check_path
 
         if not tasks:
-            raise UserError("--output: is for the figure of a comparison over tasks, so it needs --over.")
+            raise UserError("--output needs --over: it writes the figure of a comparison over tasks.")
         check_path(figure)
     benchmark = None if benchmarks else request.benchmark
-    _show(replace(request, benchmark=benchmark, over=tasks, benchmarks=benchmarks), form, figure)
+    _compare(replace(request, benchmark=benchmark, over=tasks, benchmarks=benchmarks), form, figure)
 
 
-def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_over(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the keys to compare over and the benchmarks; both empty for a single comparison."""
     names = tuple(dict.fromkeys(name.strip() for name in (benchmark or "").split(",") if name.strip()))
     if over in ("benchmark", "benchmarks"):
         if len(names) == 1:
-            raise UserError(f"--over {over}: {names[0]} is one benchmark. Name several.")
+            raise UserError(f"--over {over} needs several benchmarks; got {names[0]}. Use --benchmark A,B.")
         return ("benchmark",), names
     if over is None:
         return (("benchmark",), names) if len(names) > 1 else ((), ())
     if len(names) > 1:
-        raise UserError(
-            f"--benchmark {benchmark}: with --over {over} every task has one benchmark. Remove one of the two."
-        )
+        raise UserError(f"--benchmark {benchmark} and --over {over} cannot be combined. Remove one.")
     return tuple(key.strip() for key in over.split(",")), ()
 
 
-def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
+def _compare(request: CompareRequest, form: str, figure: Path | None) -> None:
     from rlvr_cli.compare.read import read_scores
 
     scores = read_scores(request)

@@ -25,12 +25,12 @@ def show(
     task: Task = None,
     model: Model = None,
     overrides: Overrides = None,
-    origins: Annotated[bool, typer.Option("--origins", help="Say where each value comes from.")] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="Show where each value is set.")] = False,
     form: Format = "table",
 ) -> None:
     """Print the configuration that `rlvr train` would use with the same options.
 
-    Files of Python are not imported: what a task or method in one has besides the keys that are set is not shown.
+    Python files are not imported: of a task or method in a file, only the keys that are set are shown.
     """
     from rlvr_cli.config.load import as_plain, dump_yaml, leaves, load
 
@@ -40,7 +40,7 @@ def show(
             print_json(as_plain(loaded.config))
         else:
             text = dump_yaml(loaded.config)
-            # A file or a pipe gets the values themselves.
+            # Escapes are for a terminal only.
             print(escape_for_terminal(text) if sys.stdout is not None and sys.stdout.isatty() else text, end="")
         return
     rows = [
@@ -51,35 +51,33 @@ def show(
         return
     from rlvr_cli.core.yaml import yaml_text
 
-    cells = [(row["key"], yaml_text(row["value"]), _origin(row["origin"])) for row in rows]
+    cells = [(row["key"], yaml_text(row["value"]), _mark_origin(row["origin"])) for row in rows]
     print_table(("key", "value", "set by"), cells)
 
 
-def _origin(origin: str) -> Cell:
+def _mark_origin(origin: str) -> Cell:
     return origin if origin == "default" else Marked(origin, "strong")
 
 
 @app.command()
 def keys(
-    wanted: Annotated[
+    query: Annotated[
         str | None,
         typer.Argument(metavar="[NAME]", help="Only this section or key, or any word, as `method.kl`, `split`."),
     ] = None,
     form: ListFormat = "table",
 ) -> None:
-    """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
+    """List every key with its type, default and meaning; for a choice, the kinds that have the key."""
     from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.errors import UserError
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.core.yaml import yaml_text
 
-    chosen = KEYS.search(wanted) if wanted else list(KEYS.keys)
+    chosen = KEYS.search(query) if query else list(KEYS.keys)
     if not chosen:
-        guess = KEYS.suggest(wanted.split(".")) if wanted else None
+        guess = KEYS.suggest(query.split(".")) if query else None
         hint = f" Did you mean `{guess}`?" if guess else ""
-        raise UserError(
-            f"no key has `{wanted}` in its name or meaning.{hint} Sections: {', '.join(KEYS.section_names)}"
-        )
+        raise UserError(f"no key has `{query}` in its name or meaning.{hint} Sections: {', '.join(KEYS.section_names)}")
     rows = [
         {"key": k.name, "kinds": list(k.kinds), "type": k.type, "default": k.default, "meaning": k.meaning}
         for k in chosen
@@ -89,7 +87,7 @@ def keys(
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         kinds = f"{', '.join(key.kinds)}: " if key.kinds else ""
         cells.append((key.name, yaml_text(default), kinds + key.meaning, key.type))
-    table = Table("", ("key", "default", "meaning", "takes"), cells)
+    table = Table("", ("key", "default", "meaning", "type"), cells)
     show_document(form, ResultDocument(tables=[table], data=rows, rows=rows))
 
 

@@ -39,9 +39,9 @@ class Finding:
     fix: str = ""
 
 
-def all_findings() -> list[Finding]:
+def run_checks() -> list[Finding]:
     """Run all checks, in the order of the report."""
-    machine = [*find_devices(), count_cores(), check_memory(), check_disk()]
+    machine = [*check_devices(), check_cores(), check_memory(), check_disk()]
     return [check_python(), *check_packages(), *machine, check_lab(), check_hub()]
 
 
@@ -49,9 +49,9 @@ def check_python() -> Finding:
     """Check the version of Python."""
     version = platform.python_version()
     if sys.version_info < LOWEST_PYTHON:
-        wanted = ".".join(map(str, LOWEST_PYTHON))
+        lowest = ".".join(map(str, LOWEST_PYTHON))
         return Finding(
-            "python", "problem", version, f"install Python {wanted} or later, then: make PYTHON=python{wanted}"
+            "python", "problem", version, f"install Python {lowest} or later, then: make PYTHON=python{lowest}"
         )
     return Finding("python", "ok", f"{version} ({sys.executable})")
 
@@ -63,13 +63,16 @@ def check_packages() -> list[Finding]:
     try:
         required = importlib.metadata.requires("rlvr") or []
     except importlib.metadata.PackageNotFoundError:
-        return [Finding("rlvr", "problem", "not installed", f"{_pip()} -c constraints.txt -e .")]
+        return [Finding("rlvr", "problem", "not installed", f"{_install_command()} -c constraints.txt -e .")]
     from packaging.requirements import Requirement
 
     requirements = [Requirement(text) for text in required]
     tested = read_tested_versions()
-    wanted = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
-    return [check_package(item, tested.get(_canonical(item.name))) for item in wanted]
+    return [
+        check_package(requirement, tested.get(_canonical_name(requirement.name)))
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
 
 
 def check_package(requirement: Requirement, tested: str | None) -> Finding:
@@ -77,7 +80,11 @@ def check_package(requirement: Requirement, tested: str | None) -> Finding:
     import importlib.metadata
 
     name = requirement.name
-    fix = f"{_pip()} '{name}=={tested}'" if tested else f"{_pip()} '{name}{requirement.specifier}'"
+    fix = (
+        f"{_install_command()} '{name}=={tested}'"
+        if tested
+        else f"{_install_command()} '{name}{requirement.specifier}'"
+    )
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -96,31 +103,32 @@ def read_tested_versions() -> dict[str, str]:
     """Return canonical name -> tested version."""
     lines = TESTED.read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
-    return {_canonical(name): version for name, version in pairs}
+    return {_canonical_name(name): version for name, version in pairs}
 
 
-def find_devices() -> Iterator[Finding]:
+def check_devices() -> Iterator[Finding]:
     """Yield the accelerators that torch detects."""
     try:
         import torch
     except (ImportError, OSError) as error:
-        yield Finding("device", "problem", f"torch cannot be loaded: {error}", f"{_pip()} --force-reinstall torch")
+        fix = f"{_install_command()} --force-reinstall torch"
+        yield Finding("device", "problem", f"torch cannot be loaded: {error}", fix)
         return
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            size = _gigabytes(properties.total_memory)
+            size = _format_size(properties.total_memory)
             yield Finding(f"device cuda:{index}", "ok", f"{properties.name}, {size}")
     elif torch.backends.mps.is_available():
         yield Finding("device", "ok", "Apple GPU (mps)")
     elif shutil.which("nvidia-smi"):
-        detail = f"nvidia-smi is here, but torch {torch.__version__} sees no GPU; rlvr runs on the CPU"
+        detail = f"nvidia-smi is installed, but torch {torch.__version__} detects no GPU; rlvr runs on the CPU"
         yield Finding("device", "note", detail, "install a CUDA build of torch: https://pytorch.org/get-started")
     else:
         yield Finding("device", "ok", "CPU only: enough for the lab model")
 
 
-def count_cores() -> Finding:
+def check_cores() -> Finding:
     """Count the CPU cores that this process may use."""
     from rlvr_cli.runs.environment import usable_cores
 
@@ -132,9 +140,9 @@ def check_memory() -> Finding:
     import psutil
 
     size = psutil.virtual_memory()
-    detail = f"{_gigabytes(size.available)} free of {_gigabytes(size.total)}"
+    detail = f"{_format_size(size.available)} free of {_format_size(size.total)}"
     if size.available < LOW_MEMORY:
-        return Finding("memory", "note", detail, f"close other programs: the lab needs {_gigabytes(LOW_MEMORY)}")
+        return Finding("memory", "note", detail, f"close other programs: the lab needs {_format_size(LOW_MEMORY)}")
     return Finding("memory", "ok", detail)
 
 
@@ -142,7 +150,7 @@ def check_disk() -> Finding:
     """Check the free disk space of the current folder."""
     here = Path.cwd()
     free = shutil.disk_usage(here).free
-    detail = f"{_gigabytes(free)} free in {here}"
+    detail = f"{_format_size(free)} free in {here}"
     if not os.access(here, os.W_OK):
         return Finding("disk", "note", f"{here} is read-only", "set run.dir=FOLDER to a folder you can write to")
     if free < LOW_DISK:
@@ -178,15 +186,15 @@ def check_hub() -> Finding:
         return Finding("hub", "note", f"{safe_address} does not answer ({error}): only cached models and data")
 
 
-def _canonical(name: str) -> str:
+def _canonical_name(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def _pip() -> str:
+def _install_command() -> str:
     return f"{sys.executable} -m pip install"
 
 
-def _gigabytes(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
@@ -194,20 +202,20 @@ STYLE = {"ok": "good", "note": "warn", "problem": "bad"}
 
 
 def command(form: Format = "table") -> None:
-    """Check versions, devices, memory, disk and network; exit code 1 when something required is missing or unfit."""
+    """Check versions, devices, memory, disk and network; exit code 1 if a requirement is not met."""
     print_waiting("checking")
-    findings = all_findings()
+    findings = run_checks()
     if form == "json":
         print_json(
-            [{"name": item.name, "status": item.status, "found": item.detail, "fix": item.fix} for item in findings]
+            [{"name": each.name, "status": each.status, "found": each.detail, "fix": each.fix} for each in findings]
         )
     else:
-        _print(findings)
+        _print_findings(findings)
     if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     rows = [(finding.name, Marked(finding.status, STYLE[finding.status]), finding.detail) for finding in findings]
     print_table(("", "", ""), rows)
     for finding in findings:

@@ -1,4 +1,4 @@
-"""`rlvr eval`: sample a run, a checkpoint or a model on held-out problems and report pass@k and its kin."""
+"""`rlvr eval`: sample a run, a checkpoint or a model on held-out problems and report pass@k, avg@n and maj@k."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     key_option("eval.pass_at", "--pass-at", metavar="K,...", several=True),
     key_option("eval.samples", "--samples", "-n"),
     key_option(
-        "eval.problems", "--problems", help="Held-out problems; of a benchmark all, when not given.", panel=DATA_PANEL
+        "eval.problems",
+        "--problems",
+        help="Number of held-out problems; for a benchmark the default is all.",
+        panel=DATA_PANEL,
     ),
     DATA,
     REWARD,
@@ -48,9 +51,8 @@ def command(
         typer.Argument(
             metavar="RUN|MODEL KEY=VALUE",
             autocompletion=complete_run,
-            help="A run's name or path, a checkpoint's path, a model folder, a hub id, `lab`, or `base:RUN`, the model "
-            "that a run began from; nothing = the newest run, or the model of --config. Overrides of the configuration "
-            "may follow.",
+            help="A run's name or path, a checkpoint's path, a model folder, a hub id, `lab`, or `base:RUN` (the model "
+            "before the run's training). Default: the newest run, or the model of --config. Overrides may follow.",
             show_default=False,
         ),
     ] = None,
@@ -61,7 +63,7 @@ def command(
             "-c",
             metavar="FILE",
             rich_help_panel=MORE,
-            help="YAML configuration, over that of the run, as for `rlvr train`.",
+            help="YAML configuration on top of the run's, as for `rlvr train`.",
         ),
     ] = None,
     split: Annotated[
@@ -70,7 +72,7 @@ def command(
             "--split",
             metavar="NAME",
             rich_help_panel=DATA_PANEL,
-            help="dev, test, or all. Default: eval.split; of a file in --data that the run did not train on, all.",
+            help="dev, test, or all. Default: eval.split; all for a file in --data that the run did not train on.",
         ),
     ] = None,
     benchmark: Annotated[
@@ -93,19 +95,19 @@ def command(
         typer.Option(
             "--against",
             metavar="base|RUN|MODEL",
-            help="Evaluate this run or model too and show before, after, difference; `base` = the run's own model "
-            "before training.",
+            help="Evaluate this run or model too and show before, after, difference; `base` = the run's model before "
+            "training.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=MORE, help="Seed of the samples.")] = 0,
-    out: Annotated[Path | None, output("DIR", "Where the evaluation is kept. Default: eval/ of the run.")] = None,
+    out: Annotated[Path | None, output("DIR", "Folder of the evaluation. Default: in eval/ of the run.")] = None,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
     """Evaluate on held-out problems: pass@k, avg@n, maj@k, greedy accuracy, each with a 95% interval.
 
-    Samples once and keeps every sample, so an interrupted evaluation continues where it stopped, and a larger
-    --samples or --problems adds only what is missing.
+    Keeps every sample: an interrupted evaluation continues where it stopped, and a larger --samples or --problems
+    samples only what is missing.
     """
     from rlvr_cli.evaluation.jobs import EvalRequest, make_jobs
     from rlvr_cli.models.libraries import allow_remote_code
@@ -134,7 +136,7 @@ def command(
     with progress_view("samples") as view:
         for outcome, comparison in run_jobs(with_problems(jobs, view.say), view):
             if form != "json":
-                _show(outcome, comparison)
+                _print_evaluation(outcome, comparison)
             outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
             results.append({**result, "against": comparison.as_json()} if comparison else result)
@@ -147,12 +149,12 @@ def command(
             content["file"] = str(path)
         tables.append(content)
         if form != "json":
-            _show_overview(content, path)
+            _print_overview(content, path)
     if form == "json":
         print_json({"evaluations": results, "tables": tables} if tables else results[0])
 
 
-def _show_overview(content: dict[str, Any], path: Path | None) -> None:
+def _print_overview(content: dict[str, Any], path: Path | None) -> None:
     from rlvr_cli.evaluation.overview import format_averages, overview_table
 
     name = f"suite {content['suite']}, {content['paper']}" if content["suite"] else "benchmarks"
@@ -167,7 +169,7 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
         echo(f"suite: {path}")
 
 
-def _show(outcome: Evaluation, comparison: PairedComparison | None) -> None:
+def _print_evaluation(outcome: Evaluation, comparison: PairedComparison | None) -> None:
     from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, evaluation_headline
 
     echo(evaluation_headline(outcome.result))

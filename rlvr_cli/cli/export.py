@@ -1,4 +1,4 @@
-"""`rlvr export`: the model of a run as a plain Hugging Face folder, and to the hub when asked."""
+"""`rlvr export`: write the model of a run as a plain Hugging Face folder and push it to the hub."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def command(
     ],
     output: Annotated[Path, output("DIR", "Folder to write.")],
     dtype: Annotated[
-        str, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, or auto = as it was trained.")
+        str, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, or auto = as in training.")
     ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")] = False,
     push_to_hub: Annotated[
         str | None,
-        typer.Option("--push-to-hub", metavar="REPO", help="Upload it too, as user/model, with your hub login."),
+        typer.Option("--push-to-hub", metavar="REPO", help="Also push it to the hub, as user/model, with your login."),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="A new repository on the hub is private.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Create the repository on the hub as private.")] = False,
     root: Runs = RUNS,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
     """Write the model of a run as a plain Hugging Face folder; adapters are merged into their base.
 
-    The numbers of its model card come from the run's records and from `rlvr eval` of the checkpoint: evaluate first.
+    Its model card reports the run's records and the results of `rlvr eval` on the checkpoint: evaluate first.
     """
     from rlvr_cli.evaluation.targets import find_target
     from rlvr_cli.models.libraries import allow_remote_code
@@ -43,17 +43,14 @@ def command(
     allow_remote_code(trust_remote_code)
     problems = []
     if dtype not in ("auto", "float32", "bfloat16"):
-        problems.append(f"--dtype {dtype}: must be auto, float32 or bfloat16.")
+        problems.append(f"--dtype {dtype}: must be one of auto, float32, bfloat16.")
     if private and push_to_hub is None:
-        problems.append("--private: is for --push-to-hub.")
+        problems.append("--private needs --push-to-hub.")
     if problems:
         raise UserError(problems)
     target = find_target(run, root)
     if target.run is None:
-        raise UserError(
-            f"{run}: no run of that name in {root}; it is a model, a plain folder already. `rlvr runs list` shows "
-            "the runs."
-        )
+        raise UserError(f"{run}: no such run in {root}; a model needs no export. `rlvr runs list` shows the runs.")
     from rlvr_cli.models.libraries import quiet_hub
 
     print_waiting()

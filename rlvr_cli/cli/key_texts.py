@@ -1,4 +1,4 @@
-"""Write the schema's texts for options of keys to a file: `python -m rlvr_cli.cli.key_texts`.
+"""Write the help of options that set keys to a file: `python -m rlvr_cli.cli.key_texts`.
 
 `--help` reads the file, because loading the schema would double its time.
 """
@@ -36,22 +36,22 @@ def _options(command: Any) -> Iterator[KeyOption]:
 def _text(kinds: list[Key]) -> dict[str, str]:
     key = kinds[0]
     about = [key.name]
-    if len(kinds) == 1:  # else each kind of the section has another default
+    if len(kinds) == 1:  # otherwise the default depends on the kind
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         if default not in (None, []):
             about.append(f"default {default if isinstance(default, str) else yaml_text(default)}")
     return {"meaning": key.meaning, "about": "; ".join(about), "metavar": _metavar(key.type)}
 
 
-def _metavar(takes: str) -> str:
+def _metavar(type_text: str) -> str:
     """Return `N` for an integer, `X` for a float, `a|b` for a short choice, else `NAME`; `N,...` for lists."""
-    takes = takes.removeprefix("null, or ")
-    if takes.startswith("a list of"):
-        return f"{_metavar(takes.partition('each ')[2])},..."
-    if takes.startswith("one of "):
-        names = takes.removeprefix("one of ").replace(", ", "|")
+    type_text = type_text.removeprefix("null, or ")
+    if type_text.startswith("a list of"):
+        return f"{_metavar(type_text.partition('each ')[2])},..."
+    if type_text.startswith("one of "):
+        names = type_text.removeprefix("one of ").replace(", ", "|")
         return names if len(names) <= _WIDEST else "NAME"
-    return "N" if takes.startswith("a whole number") else "X" if takes.startswith("a number") else "TEXT"
+    return "N" if type_text.startswith("a whole") else "X" if type_text.startswith("a number") else "TEXT"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`rlvr methods`: every method, one in full, and their weights in a picture."""
+"""`rlvr methods`: list the methods, show one, plot their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.core.terminal import width
 
 app = App(help="List the methods, show one, plot their weights.")
 
-NAME_HELP = "A method, modifiers joined with +: `dgpo`, `dgpo+lopti`."
+NAME_HELP = "A method, with modifiers joined by +: `dgpo`, `dgpo+lopti`."
 
 
 @app.callback(invoke_without_command=True)
@@ -27,7 +27,7 @@ def methods(context: typer.Context) -> None:
 
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
-    """List every method and modifier: paper, what it does, what it costs over GRPO."""
+    """List every method and modifier: paper, summary, extra cost over GRPO."""
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.sheet import preset_row, short_cost
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
@@ -49,7 +49,7 @@ def list_command(form: ListFormat = "table") -> None:
             data={"methods": bases, "modifiers": added, "aliases": dict(sorted(ALIASES.items()))},
             after=[
                 f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(ALIASES.items()))}.",
-                "Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.",
+                "Join modifiers to a method with +: `rlvr methods show dgpo+lopti`.",
             ],
             rows=[*({"kind": "method", **row} for row in bases), *({"kind": "modifier", **row} for row in added)],
         ),
@@ -58,7 +58,7 @@ def list_command(form: ListFormat = "table") -> None:
 
 @app.command()
 def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)], form: Format = "table") -> None:
-    """Show one method: equation, choices, parameters with their sources, differences from the released code."""
+    """Show a method: equation, choices, parameters with sources, differences from the released code."""
     from rlvr_cli.describe.sheet import change_line, method_sheet, sheet_as_dict, sheet_lines, table_rows
 
     sheet = method_sheet(method)
@@ -79,16 +79,16 @@ def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)
 @app.command()
 def plot(
     names: Annotated[
-        list[str], typer.Argument(metavar="METHOD...", help="Methods, as dgpo gppo cispo grpo; 8 curves at most.")
+        list[str], typer.Argument(metavar="METHOD...", help="Methods, as dgpo gppo cispo grpo; at most 8 curves.")
     ],
-    out: Annotated[Path | None, output("FILE", "A .png or .svg file. Default: weights-<methods>.png here.")] = None,
+    out: Annotated[Path | None, output("FILE", "A .png or .svg file. Default: weights-<methods>.png.")] = None,
     old_prob: Annotated[
         list[str] | None,
         typer.Option("--old-prob", metavar="P[,P...]", help="Old probabilities of the token. Default: 0.1,0.5,0.9."),
     ] = None,
     spread: Annotated[
         float | None,
-        typer.Option("--spread", metavar="K", help="ACPO: the ratio's deviation is K (1 - p)^2. Default: 0.1."),
+        typer.Option("--spread", metavar="K", help="ACPO: standard deviation K (1 - p)^2 of the ratio. Default: 0.1."),
     ] = None,
     form: Format = "table",
 ) -> None:

@@ -1,4 +1,4 @@
-"""`rlvr new`: write a template of a task, a reward or a method that runs unchanged."""
+"""`rlvr new`: write a template of a task, a reward or a method, ready to run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import UserError
 
 Kind = Literal["task", "reward", "method"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-# Next commands by kind, in order; a run is called NAME.
+# Next commands by kind; the run is named NAME.
 _NEXT = {
     "task": (
         "rlvr tasks show {file}",
@@ -42,18 +42,18 @@ _NEXT = {
 
 def new(
     kind: Annotated[Kind, typer.Argument(metavar="task|reward|method", help="Kind of template.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: NAME.py is written here.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the file NAME.py, in this folder.")],
 ) -> None:
-    """Write a template of a task, a reward or a method that runs unchanged, and show the next commands."""
+    """Write a template of a task, a reward or a method, ready to run, and show the next commands."""
     from rlvr_cli.cli.templates import files_of
 
     name = name.removesuffix(".py")
     if not _NAME.fullmatch(name):
-        raise UserError(f"{name}: a name has letters, digits, - and _, begins with a letter, and is at most 40 long.")
+        raise UserError(f"{name}: must be letters, digits, - and _, starting with a letter, at most 40 long.")
     files = files_of(kind, name)
     existing = [file for file in files if Path(file).exists()]
     if existing:
-        raise UserError(f"{', '.join(existing)}: exists already. Choose another name, or move the file away.")
+        raise UserError(f"{', '.join(existing)}: exists. Choose another name, or move the file away.")
     _check_free(kind, name, next(iter(files.values())))
     for file, text in files.items():
         Path(file).write_text(text, encoding="utf-8")
@@ -63,7 +63,7 @@ def new(
 
 
 def _check_free(kind: Kind, name: str, text: str) -> None:
-    """Raise UserError for a name that is taken by a module, a built-in or an import of the file's ``text``."""
+    """Raise UserError if the name is that of a module, a built-in or an import of the file's ``text``."""
     from importlib.util import find_spec
 
     plain = name.lower().replace("-", "_")
@@ -75,7 +75,7 @@ def _check_free(kind: Kind, name: str, text: str) -> None:
         taken = {*BASES, *MODIFIERS, *ALIASES}
         class_name = "".join(map(str.capitalize, plain.split("_")))
         if iskeyword(class_name) or re.search(rf"^from .* import .*\b{class_name}\b", text, flags=re.MULTILINE):
-            raise UserError(f"{name}: its class would be {class_name}, which is a name in the file. Choose another.")
+            raise UserError(f"{name}: its class would be {class_name}, a name in the file. Choose another name.")
     else:
         from rlvr_cli.tasks.sets import task_kinds
 

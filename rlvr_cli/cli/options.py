@@ -1,4 +1,4 @@
-"""Options of several commands."""
+"""Options shared by commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def complete_task(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Return runs and sweeps in the default folder that complete the word."""
+    """Return the runs and sweeps in the default folder that complete the word."""
     names = [path.name for path in RUNS.iterdir() if path.is_dir()] if RUNS.is_dir() else []
     return sorted(name for name in names if name.startswith(incomplete) and not name.startswith("."))
 
@@ -58,9 +58,7 @@ Task = Annotated[
         help="Task, as `math` (`rlvr tasks` lists them), or a file: `my_task.py`.",
     ),
 ]
-Model = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a folder with a model in it.")
-]
+Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a model folder.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -81,7 +79,7 @@ REWARD = key_option(
     "task.reward",
     "--reward",
     metavar="FILE.py:FUNCTION",
-    help="Your reward function, with TRL's signature (repeat the option for several); sets task=own too.",
+    help="Your reward function, with TRL's signature (repeat the option for several); implies task=own.",
     several=True,
     panel=DATA_PANEL,
 )
@@ -92,7 +90,7 @@ TrustRemoteCode = Annotated[
     typer.Option(
         "--trust-remote-code",
         rich_help_panel=MORE,
-        help="Let Python code of the model's own repository run here. Nothing stores this: give it each time.",
+        help="Allow the model's repository to run its Python code here. Never stored: repeat it each time.",
     ),
 ]
 
@@ -102,10 +100,10 @@ Speed = Annotated[
         "--speed",
         metavar="RUN|X",
         rich_help_panel=MORE,
-        help="For the time: take the speed from this run, or so many completion tokens a second of the whole loop.",
+        help="For the time: the speed of this run, or completion tokens a second of the whole loop.",
     ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over and replace the output if it is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over and replace existing output.")]
 
 
 def output(metavar: str, text: str) -> Any:
@@ -114,7 +112,7 @@ def output(metavar: str, text: str) -> Any:
 
 
 def config_sources(files: list[Path] | None, *, import_files: bool = True) -> list[Path | SweepRow]:
-    """Return the sources of `--config`. Raises UserError for rows that are in no sweep file."""
+    """Return the sources of `--config`. Raises UserError for rows that no sweep file has."""
     from rlvr_cli.sweeps.rows import config_source
 
     return [config_source(file, import_files=import_files) for file in files or []]

@@ -1,4 +1,4 @@
-"""Printing of results, in the form of `--format`."""
+"""Print results in the form of `--format`."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
 
 
-def _option(*forms: str) -> Any:
+def _format_option(*forms: str) -> Any:
     def check(form: str) -> str:
         if form not in forms:
-            raise UserError(
-                f"--format {form}: no such format.{did_you_mean(form, forms)} There are: {', '.join(forms)}."
-            )
+            raise UserError(f"--format {form}: unknown format.{did_you_mean(form, forms)} Allowed: {', '.join(forms)}.")
         return form
 
     text = f"{', '.join(forms[:-1])} or {forms[-1]}; --json = --format json."
     return typer.Option("--format", metavar="FORMAT", callback=check, rich_help_panel=MORE, help=text)
 
 
-# For commands that print more than tables; with several tables, which do not fit into a CSV file; that list rows.
-Format = Annotated[str, _option("table", "json")]
-TablesFormat = Annotated[str, _option("table", "json", "markdown", "latex")]
-ListFormat = Annotated[str, _option("table", "json", "csv", "markdown", "latex")]
+# For commands that print more than tables; that print several tables (no CSV); that list rows.
+Format = Annotated[str, _format_option("table", "json")]
+TablesFormat = Annotated[str, _format_option("table", "json", "markdown", "latex")]
+ListFormat = Annotated[str, _format_option("table", "json", "csv", "markdown", "latex")]
 
 
 def show(form: str, document: ResultDocument) -> None:
@@ -41,7 +39,7 @@ def show(form: str, document: ResultDocument) -> None:
     if form == "json":
         print_json(document.data)
     elif form == "table":
-        _print(document)
+        _print_document(document)
     else:
         from rlvr_cli.core.table import render_csv, render_latex, render_markdown
 
@@ -49,7 +47,7 @@ def show(form: str, document: ResultDocument) -> None:
         echo(text, end="" if form == "csv" else "\n", unwrapped=True)
 
 
-def _print(document: ResultDocument) -> None:
+def _print_document(document: ResultDocument) -> None:
     for line in document.before:
         echo(line)
     for index, table in enumerate(document.tables):
@@ -72,7 +70,7 @@ def _print(document: ResultDocument) -> None:
 def echo(
     text: Cell = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, unwrapped: bool = False
 ) -> None:
-    """Print text that may hold untrusted names or data: control characters are escaped.
+    """Print text with control characters escaped, since it may hold untrusted names or data.
 
     Args:
         unwrapped: keep lines as they are instead of wrapping them at the terminal's width.
@@ -85,7 +83,7 @@ def echo(
 
 
 def print_waiting(task: str = "loading torch and transformers") -> None:
-    """Print the reason of a wait of seconds, to a terminal only."""
+    """Print why the command waits, on a terminal only."""
     if is_terminal(sys.stderr):
         print(f"{task} ...", file=sys.stderr, flush=True)
 

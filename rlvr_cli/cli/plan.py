@@ -1,4 +1,4 @@
-"""`rlvr plan`: what `rlvr train` would do with the same options, without doing it."""
+"""`rlvr plan`: a dry run of `rlvr train`: steps, tokens, memory and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(
         typer.Option(
             "--method",
             metavar="NAME,...",
-            help="Training method, as `grpo`; several (`grpo,dgpo`, or --method again) are compared.",
+            help="Training method, as `grpo`; or several, as `grpo,dgpo`, to compare.",
         ),
     ] = None,
     task: Task = None,
@@ -32,7 +32,7 @@ def command(
     overrides: Overrides = None,
     gpu_memory: Annotated[
         str | None,
-        typer.Option("--gpu-memory", metavar="SIZE", help="Plan for GPUs with this memory each, as 80GiB or 24GB."),
+        typer.Option("--gpu-memory", metavar="SIZE", help="Memory of each GPU, as 80GiB or 24GB."),
     ] = None,
     speed: Speed = None,
     prompt_tokens: Annotated[
@@ -42,21 +42,21 @@ def command(
             metavar="N",
             min=1,
             rich_help_panel=MORE,
-            help="Tokens of the longest prompt, for the memory.",
+            help="Tokens of the longest prompt, for the memory estimate.",
         ),
     ] = None,
     form: ListFormat = "table",
 ) -> None:
-    """Show what a training would do and need: steps, how far off-policy, tokens, memory, time.
+    """Estimate a training without running it: steps, off-policyness, tokens, memory, time.
 
-    No weights are loaded. Of several methods: also which of them have the same gradient.
+    No weights are loaded. For several methods, also reports which have the same gradient.
     """
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.plan import full_plan, speed_of
     from rlvr_cli.tasks.sets import needs_folder
 
-    sources, taken = config_sources(config), speed_of(speed)
+    sources, measured_speed = config_sources(config), speed_of(speed)
 
     def load_checked(name: str | None) -> Config:
         config = load_config(sources, name, task, model, overrides or [], import_files=True, from_start=True)
@@ -65,9 +65,9 @@ def command(
         return config
 
     def make_plan(settings: Config) -> dict[str, Any]:
-        return full_plan(settings, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=taken)
+        return full_plan(settings, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=measured_speed)
 
-    names = [name.strip() for written in method or [] for name in written.split(",")]
+    names = [name.strip() for text in method or [] for name in text.split(",")]
     if len(names) > 1:
         from rlvr_cli.methods.equivalence import find_same_gradients
         from rlvr_cli.planning.document import arms_document
@@ -87,7 +87,7 @@ def _load_arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Conf
     """Return the configuration of each method.
 
     Raises:
-        UserError: every problem once, with the names of the arms that have it unless all do.
+        UserError: each problem once, with the names of its arms unless all have it.
     """
     from rlvr_cli.core.errors import ConfigError
 

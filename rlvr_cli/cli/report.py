@@ -1,4 +1,4 @@
-"""`rlvr report`: one page about runs or a sweep, with the answer first."""
+"""`rlvr report`: an HTML page about runs or a sweep, with the answer first."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def command(
     ] = None,
     form: Format = "table",
 ) -> None:
-    """Write one HTML page about runs: the answer, learning curves, comparison, cost, completions, how to repeat it.
+    """Write an HTML page about runs: answer, learning curves, comparison, cost, completions, commands to repeat it.
 
-    The page is one file that needs no network, for a browser and for paper. A page that is there already
-    is replaced; nothing else is changed.
+    The page is a single file that needs no network and prints well. Replaces an existing page; changes nothing else.
     """
     print_waiting("reading the runs")
     from rlvr_cli.report.write import write_report

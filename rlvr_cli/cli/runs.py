@@ -1,4 +1,4 @@
-"""`rlvr runs`: the runs on disk, how far they got and their last numbers."""
+"""`rlvr runs`: the runs on disk, their progress and last metrics."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def show_run(
     path = find_run(run, root).path
     contents, rows = _read_contents(path)
     curves = learning_curves(rows)
-    (summary,) = _with_jobs([run_summary(path)])
+    (summary,) = _add_jobs([run_summary(path)])
     details = {**summary, **contents}
     if form == "json":
         print_json({**details, "curves": {name: curve_as_json(points) for name, points in curves.items()}})
@@ -102,7 +102,7 @@ def show_run(
         echo(f"its job has ended; continue with: rlvr train --resume {shlex.quote(str(path))} --submit slurm")
 
 
-def _with_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the summaries with `slurm_job` and, for unfinished runs, `slurm_state` (else None)."""
     from rlvr_cli.launch.slurm_state import job_of, job_states
 
@@ -132,7 +132,7 @@ def _read_error(run: RunDir) -> str | None:
 
 
 def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[str]:
-    """Return the curves over ``length`` rollouts in ``columns`` columns: a line each, three if that is too narrow."""
+    """Return a line per curve over ``length`` rollouts; three lines each if ``columns`` columns are too few."""
     from rlvr_cli.core.sparkline import sparkline
     from rlvr_cli.store.training import ends
 
@@ -143,19 +143,19 @@ def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels:
         lines = [title]
         for name, points in curves.items():
             line = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
-            values = "  ".join(f"{end} {_number(value)}" for end, value in ends(points).items())
+            values = "  ".join(f"{end} {_format_curve_value(value)}" for end, value in ends(points).items())
             lines += [name, line, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
         return lines
     drawn_width = min(WIDEST_CURVE, room, length)
     lines = [f"{title:<{names}}  {'':<{drawn_width}}" + "".join(f"{end:>{_COLUMN}}" for end in _ENDS)]
     for name, points in curves.items():
         line = sparkline(points, length, drawn_width, levels)
-        values = "".join(f"{_number(value):>{_COLUMN}}" for value in ends(points).values())
+        values = "".join(f"{_format_curve_value(value):>{_COLUMN}}" for value in ends(points).values())
         lines.append(f"{name:<{names}}  {line}{values}")
     return lines
 
 
-def _number(value: float | None) -> str:
+def _format_curve_value(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
@@ -179,7 +179,7 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         faults.append(str(error))
     rows = filter_step_rows(lines)
     if len(rows) < len(lines):
-        faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's.")
+        faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} lines are not optimizer steps.")
     contents = {
         **({"damage": "; ".join(faults)} if faults else {}),
         **({"error": reason} if (reason := _read_error(run)) else {}),
@@ -205,25 +205,25 @@ def list_command(
         list[str] | None,
         typer.Argument(
             metavar="[FIELD=VALUE]...",
-            help="Only such runs: method, task, model (names or patterns, `method=*lopti*`) and status.",
+            help="Select runs by method, task, model (names or patterns, `method=*lopti*`) or status.",
             show_default=False,
         ),
     ] = None,
     root: Runs = RUNS,
     form: ListFormat = "table",
 ) -> None:
-    """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
+    """List the runs in a folder and its sweeps, oldest first; all filters must match."""
     from rlvr_cli.runs.listing import read_runs, select_runs
 
     folder = check_root_option(root)
-    runs = _with_jobs(read_runs(folder)) if folder is not None else []
+    runs = _add_jobs(read_runs(folder)) if folder is not None else []
     matches = select_runs(runs, filters or [])
     if form != "table":
         show(form, _document(matches))
     elif not runs:
         echo(f"No runs in {root}. `rlvr train` starts one.")
     elif not matches:
-        echo(f"None of the {len(runs)} runs in {folder} fits {' '.join(filters or [])}.")
+        echo(f"None of the {len(runs)} runs in {folder} matches {' '.join(filters or [])}.")
     else:
         _print_runs(matches)
 
@@ -256,8 +256,8 @@ def _status(run: dict[str, Any]) -> Cell:
 
 
 def _damage_lines(runs: list[dict[str, Any]]) -> list[str]:
-    broken = sorted((run for run in runs if run["damage"]), key=lambda run: str(run["name"]))
-    return [f"{run['name']} is damaged: {run['damage']}" for run in broken]
+    damaged = sorted((run for run in runs if run["damage"]), key=lambda run: str(run["name"]))
+    return [f"{run['name']} is damaged: {run['damage']}" for run in damaged]
 
 
 def _document(runs: list[dict[str, Any]]) -> ResultDocument:
@@ -277,9 +277,9 @@ def _print_runs(runs: list[dict[str, Any]]) -> None:
 
 
 def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
-    """Return the lines of the table in a terminal's width, with full names.
+    """Return the lines of the table in ``columns`` columns, with full names.
 
-    If too wide, values that all runs share move above the table; if still too wide, names get separate lines.
+    A wider table has the values that all runs share above it, and if needed a separate line for each name.
     """
     lines = table_lines(TITLES, rows, None, colours)
     if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:

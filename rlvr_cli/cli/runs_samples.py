@@ -21,32 +21,34 @@ def samples(
         str, typer.Argument(help="A run's name in the folder of runs (`sweep/run` in a sweep), or its path.")
     ],
     step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=1, help="The rollout of this step. Default: the newest.")
+        int | None, typer.Option("--step", metavar="N", min=1, help="Step whose rollout is shown. Default: the newest.")
     ] = None,
-    wrong: Annotated[bool, typer.Option("--wrong", help="Only completions that are not correct.")] = False,
-    right: Annotated[bool, typer.Option("--right", help="Only correct ones.")] = False,
-    number: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many, of different problems first.")] = 5,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only incorrect completions.")] = False,
+    right: Annotated[bool, typer.Option("--right", help="Only correct completions.")] = False,
+    number: Annotated[
+        int, typer.Option("-n", metavar="N", min=1, help="Number of completions, one of each problem first.")
+    ] = 5,
     root: Runs = RUNS,
     form: Format = "table",
 ) -> None:
-    """Show completions of a training: prompt, completion, verdict and its reason."""
+    """Show completions of a training: prompt, completion, verdict and reason."""
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.store.completions import rollout_groups
 
     folder = find_run(run, root)
     files = {int(path.stem.rpartition("-")[2]): path for path in sorted(folder.rollouts_dir.glob("rollout-*.jsonl"))}
     if not files:
-        raise UserError(f"{folder.path}: has no completions on disk.")
+        raise UserError(f"{folder.path}: no completions on disk.")
     manifest = folder.read_manifest()
     updates = max(1, (manifest.get("steps_total") or 1) // (manifest.get("rollouts_total") or 1))
     rollout = max(files) if step is None else (step - 1) // updates
     if rollout not in files:
         last = (max(files) + 1) * updates
-        raise UserError(f"--step {step}: its rollout is not on disk; there are steps 1 to {last}.")
+        raise UserError(f"--step {step}: no rollout on disk. Allowed: 1 to {last}.")
     groups = rollout_groups(folder, files[rollout])
-    wanted = {True, False} if right == wrong else {right}
-    groups_wanted = [[record for _, record in group if record["correct"] in wanted] for group in groups.values()]
-    chosen = [record for each in zip_longest(*groups_wanted) for record in each if record is not None][:number]
+    shown = {True, False} if right == wrong else {right}
+    records = [[record for _, record in group if record["correct"] in shown] for group in groups.values()]
+    chosen = [record for each in zip_longest(*records) for record in each if record is not None][:number]
     if form == "json":
         print_json([{name: record.get(name) for name in COLUMNS} for record in chosen])
         return

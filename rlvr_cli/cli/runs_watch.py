@@ -1,4 +1,4 @@
-"""`rlvr runs watch`: progress of the running runs, as a table on a terminal, else as lines."""
+"""`rlvr runs watch`: progress of the running runs, as a table on a terminal, otherwise as lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 HEADER = ("run", "status", "rollouts", "reward", "accuracy", "entropy", "length", "tokens/s", "to go")
-# Columns in the order in which a narrow terminal drops them.
+# The order in which a narrow terminal drops columns.
 LEAST_NEEDED = ("tokens/s", "length", "entropy", "to go", "accuracy", "reward")
 _GAP = 2
 _SHORTEST_NAME = 12
@@ -31,39 +31,39 @@ _SHORTEST_NAME = 12
 def watch(
     root: Runs = RUNS,
     show_all: Annotated[bool, typer.Option("--all", help="Also runs that are not running.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Show them as they are now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="Time between two looks.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="Polling interval.")
     ] = 2.0,
     form: Format = "table",
 ) -> None:
-    """Watch the running runs, also those inside sweeps, until Ctrl-C.
+    """Watch the running runs, including those of sweeps, until Ctrl-C.
 
-    On a terminal a table that changes; elsewhere a line whenever a run has moved; as JSON a line for each look.
+    Shows a live table on a terminal; otherwise a line for each change of a run; as JSON a line for each poll.
     """
     from rich.console import Console
 
     folder = check_root_option(root) or root
-    look = RunWatcher(folder, show_all=show_all)
+    watcher = RunWatcher(folder, show_all=show_all)
     terminal = is_terminal(sys.stdout)
     console = Console(markup=False, emoji=False, highlight=False, width=width())
     if once:
-        rows = look()
+        rows = watcher()
         if form == "json":
             print_json(rows)
         else:
-            console.print(screen(rows, look.others, folder, console, all_rows=True))
+            console.print(render_table(rows, watcher.others, folder, console, all_rows=True))
         return
     with _sigterm_as_exit():
         if form == "json":
             while True:
-                line = {"time": time.time(), "runs": look()}
+                line = {"time": time.time(), "runs": watcher()}
                 print(escape_json(json.dumps(line, ensure_ascii=False)), flush=True)
                 time.sleep(every)
         elif terminal and not console.is_dumb_terminal:
-            _live(look, folder, console, every)
+            _show_live(watcher, folder, console, every)
         else:
-            _print_changes(look, folder, every)
+            _print_changes(watcher, folder, every)
 
 
 class RunWatcher:
@@ -93,15 +93,15 @@ class RunWatcher:
         return rows
 
 
-def screen(
+def render_table(
     rows: Sequence[dict[str, Any]], others: int, root: Path, console: Console, *, all_rows: bool = False
 ) -> RenderableType:
-    """Return the table at the console's width, cut at its height unless ``all_rows``."""
+    """Return the table in the console's width, cut at its height unless ``all_rows``."""
     from rich.console import Group
     from rich.text import Text
 
     if not rows:
-        hint = f" ({others} that {'is' if others == 1 else 'are'} not: --all)" if others else ""
+        hint = f" (--all shows {others} more)" if others else ""
         return Text(f"No run is running in {root}{hint}.")
     room = len(rows) if all_rows or len(rows) <= console.height - 2 else max(1, console.height - 3)
     columns, cells = fit_columns([format_cells(row) for row in rows[:room]], console.width)
@@ -129,7 +129,7 @@ def format_cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def fit_columns(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and cells that fit in ``width``: names are shortened in the middle, then columns dropped."""
+    """Return the columns and cells that fit in ``width``: shorten names in the middle, then drop columns."""
     titles = list(HEADER)
     while True:
         columns = [HEADER.index(name) for name in titles]
@@ -143,26 +143,26 @@ def fit_columns(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[str]
 
 
 def _shorten(name: str, width: int) -> str:
-    """Shorten ``name`` to ``width`` characters, keeping its end, in which the runs of a sweep differ."""
+    """Shorten ``name`` to ``width`` characters, keeping its end, where the runs of a sweep differ."""
     if len(name) <= width:
         return name
     end = (width - 2) * 2 // 3
     return f"{name[: width - 2 - end]}..{name[len(name) - end :]}"
 
 
-def _live(look: RunWatcher, root: Path, console: Console, every: float) -> None:
+def _show_live(watcher: RunWatcher, root: Path, console: Console, every: float) -> None:
     from rich.live import Live
 
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(screen(look(), look.others, root, console), refresh=True)
+            live.update(render_table(watcher(), watcher.others, root, console), refresh=True)
             time.sleep(every)
 
 
-def _print_changes(look: RunWatcher, root: Path, every: float) -> None:
+def _print_changes(watcher: RunWatcher, root: Path, every: float) -> None:
     """Print a line for each run whose status or step has changed since the last poll."""
     before: dict[str, Any] = {}
-    rows = look()
+    rows = watcher()
     if not rows:
         echo(f"No run is running in {root}; waiting for one.", flush=True)
     while True:
@@ -174,18 +174,18 @@ def _print_changes(look: RunWatcher, root: Path, every: float) -> None:
                 numbers = "  ".join(f"{title} {cell}" for title, cell in zip(HEADER[2:], cells[1:], strict=True))
                 echo(f"{name}  {cells[0]}  {numbers}", flush=True)
         time.sleep(every)
-        rows = look()
+        rows = watcher()
 
 
 @contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """Turn SIGTERM into an exception inside, so that the terminal's cursor is restored."""
+    """Turn SIGTERM into an exception, so that the terminal's cursor is restored."""
 
     def leave(number: int, frame: object) -> None:
         raise typer.Exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    previous = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

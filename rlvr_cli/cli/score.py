@@ -1,4 +1,4 @@
-"""`rlvr score`: judge responses that were written elsewhere."""
+"""`rlvr score`: judge responses from a file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from rlvr_cli.cli.options import Overwrite, output
 from rlvr_cli.cli.output import Format, echo, print_json
 
-OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
-WORKERS_HELP = "Processes that judge, for mathematics and tasks of a file; 2 when not given."
+OVERRIDES_HELP = "Keys of the task's verifier, as task.reward=gtpo. `rlvr config keys` lists them."
+WORKERS_HELP = "Processes that judge, for mathematics and user tasks. Default: 2."
 _MOST_NAMED = 5
 
 
@@ -35,16 +35,16 @@ def command(
     overwrite: Overwrite = False,
     form: Format = "table",
 ) -> None:
-    """Judge responses: one verdict a line with reward, parts, answer, correct and reason.
+    """Judge responses: a verdict per line with reward, parts, answer, correct and reason.
 
-    A response continues the task's own prompt.
+    A response is the continuation of the task's prompt.
     """
     from rlvr_cli.config.load import choose_task
     from rlvr_cli.evaluation.score import check_keys, score_file
 
     check_keys(overrides or [])
     config = choose_task(task, overrides or [], rule)
-    with _bar() as progress:
+    with _progress_bar() as progress:
         scored = score_file(
             config.for_model("logic_rl"), source, target, workers=workers, overwrite=overwrite, progress=progress
         )
@@ -58,15 +58,14 @@ def command(
     )
     echo("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
     if scored.unreadable:
-        rows = ", ".join(map(str, scored.unreadable[:_MOST_NAMED])) + (
-            ", ..." if scored.unreadable[_MOST_NAMED:] else ""
-        )
-        echo(f"gold answers that cannot be parsed, so not scorable: responses {rows}")
+        more = ", ..." if scored.unreadable[_MOST_NAMED:] else ""
+        rows = ", ".join(map(str, scored.unreadable[:_MOST_NAMED])) + more
+        echo(f"not scorable, since the gold answer cannot be parsed: responses {rows}")
     echo(f"verdicts: {target}")
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
+def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

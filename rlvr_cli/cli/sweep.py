@@ -1,4 +1,4 @@
-"""`rlvr sweep`: many trainings from one file, and how they stand."""
+"""`rlvr sweep`: run the trials of a sweep file, and show, stop or retry them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rlvr_cli.sweeps.folder import SweepDir
 
 
-# How long `stop` waits for the trials to save.
-STOP_SECONDS = 600.0
+# Timeout of `stop` for the trials to save.
+STOP_TIMEOUT = 600.0
 
 
 class _RunByDefault(Group):
-    """`rlvr sweep FILE` is `rlvr sweep run FILE`: anything that is neither a command nor --help is a file to run."""
+    """Group in which `rlvr sweep FILE` is short for `rlvr sweep run FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
@@ -34,19 +34,19 @@ class _RunByDefault(Group):
 
 app = App(
     cls=_RunByDefault,
-    help="Run many trainings from one file, each once, also when processes are killed; `rlvr sweep FILE` is "
-    "`rlvr sweep run FILE`.",
+    help="Run many trainings from a file, each exactly once even if processes are killed; `rlvr sweep FILE` is short "
+    "for `rlvr sweep run FILE`.",
     no_args_is_help=True,
 )
 
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", min=1, help="Trials at a time. Default: what `slots` allows, or 1."),
+    typer.Option("--workers", metavar="N", min=1, help="Concurrent trials. Default: as many as `slots` allows, or 1."),
 ]
 Submit = Annotated[
     str | None,
     typer.Option(
-        "--submit", metavar="slurm", help="Queue the trials as jobs of a cluster (section slurm), N at a time."
+        "--submit", metavar="slurm", help="Submit the trials as jobs to Slurm (section slurm), --workers at a time."
     ),
 ]
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name in run.dir, its folder, or its file.")]
@@ -64,20 +64,20 @@ def run_command(
     workers: Workers = None,
     submit: Submit = None,
     only: Annotated[
-        str | None, typer.Option("--only", metavar="PATTERN", help="Only trials of such names, as `lopti-*`.")
+        str | None, typer.Option("--only", metavar="PATTERN", help="Only trials whose names match, as `lopti-*`.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", metavar="N", help="Seeds in place of the file's: how many, or as 42,43.")
+        str | None,
+        typer.Option("--seeds", metavar="N", help="Replaces the file's seeds: a number of seeds, or a list as 42,43."),
     ] = None,
     speed: Speed = None,
     trust_remote_code: TrustRemoteCode = False,
     form: ListFormat = "table",
 ) -> None:
-    """Run every trial that FILE describes, or continue: finished trials stay, new ones are added.
+    """Run the trials of FILE, or continue: finished trials are kept, new ones are added.
 
-    Ends with 0 when all trials are finished; 1 when some have failed; 130 after Ctrl-C, 143 after SIGTERM and 129
-    when its terminal is closed (all running trials save first); 2 on bad input. With --submit it ends when the trials
-    are in the queue.
+    Exit codes: 0 all trials finished; 1 some failed; 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal is
+    closed (running trials save first); 2 bad input. With --submit it exits once the trials are in the queue.
     """
     from rlvr_cli.sweeps.expand import expand
     from rlvr_cli.sweeps.spec import read_sweep
@@ -86,7 +86,7 @@ def run_command(
     sweep = expand(read_sweep(file), overrides or [], only=only, seeds=seeds)
     for option, value in {"--speed": speed, "--only": only, "--seeds": seeds}.items():
         if sweep.space is not None and value is not None:
-            raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
+            raise UserError(f"{option} and `search` cannot be combined: it needs the trials in advance. Remove one.")
     if dry_run:
         from rlvr_cli.planning.plan import speed_of
         from rlvr_cli.sweeps import documents
@@ -97,7 +97,7 @@ def run_command(
             show(form, documents.grid_document(sweep, options, submit=submit is not None, speed=speed_of(speed)))
         return
     if speed is not None:
-        raise UserError("--speed is for --dry-run; give both, or neither.")
+        raise UserError("--speed needs --dry-run.")
     from rlvr_cli.sweeps.folder import SweepDir
     from rlvr_cli.sweeps.prepare import check_arms
 
@@ -116,7 +116,7 @@ def run_command(
 
 @app.command()
 def status(sweep: SweepName, form: ListFormat = "table") -> None:
-    """Show the state of each trial of a sweep, and the best by its objective."""
+    """Show the state of each trial of a sweep and the best by its objective."""
     from rlvr_cli.sweeps import documents
     from rlvr_cli.sweeps.folder import find_sweep
 
@@ -125,7 +125,7 @@ def status(sweep: SweepName, form: ListFormat = "table") -> None:
 
 @app.command()
 def stop(sweep: SweepName) -> None:
-    """Save every running trial of a sweep, and end it."""
+    """Stop a sweep after saving its running trials."""
     import os
     import signal
     import socket
@@ -146,17 +146,17 @@ def stop(sweep: SweepName) -> None:
         jobs, unknown = {}, " ".join(error.problems)
     if not here and not jobs:
         raise UserError(f"{folder.path}: is not running.")
-    end = time.monotonic() + STOP_SECONDS
+    end = time.monotonic() + STOP_TIMEOUT
     if here:
         pid, _, host = (folder.path / LOCK).read_text(encoding="utf-8").strip().partition("@")
         if host != socket.gethostname():
-            raise UserError(f"{folder.path}: runs on {host}; stop it there.")
-        with suppress(ProcessLookupError):  # it has just ended
+            raise UserError(f"{folder.path}: runs on {host}. Stop it there.")
+        with suppress(ProcessLookupError):  # it has exited in between
             os.kill(int(pid), signal.SIGTERM)
     slurm_queue.cancel_jobs(folder, jobs, end)
     while folder.running():
         if time.monotonic() > end:
-            raise RunError(f"{folder.path}: was asked to stop, and its trials are not saved yet.")
+            raise RunError(f"{folder.path}: stopping, but not all trials have saved after {STOP_TIMEOUT:g} s.")
         time.sleep(0.2)
     if unknown:
         echo(unknown)
@@ -179,9 +179,9 @@ def retry(
     trust_remote_code: TrustRemoteCode = False,
     form: ListFormat = "table",
 ) -> None:
-    """Try failed trials again, from their last checkpoints, and continue the sweep.
+    """Retry failed trials from their last checkpoints, and continue the sweep.
 
-    With --submit, these trials alone.
+    With --submit, only these trials.
     """
     from rlvr_cli.sweeps.driver import retry_trials
     from rlvr_cli.sweeps.folder import find_sweep
@@ -208,7 +208,7 @@ def _worker_options(workers: int | None, trust_remote_code: bool, submit: str | 
     from rlvr_cli.sweeps.driver import WorkerOptions
 
     if submit not in (None, "slurm"):
-        raise UserError(f"--submit {submit}: is not known; slurm is.")
+        raise UserError(f"--submit {submit}: must be slurm.")
     return WorkerOptions(workers, ("--trust-remote-code",) if trust_remote_code else ())
 
 

@@ -1,4 +1,4 @@
-"""`rlvr tasks`: every task, one in full with a judged answer, and generated problems as a file."""
+"""`rlvr tasks`: list tasks and data sets, show a task, fetch, generate and filter problems."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DataDir = Annotated[
         metavar="DIR",
         envvar="RLVR_DATA_DIR",
         show_envvar=False,
-        help="The folder of data sets (default: RLVR_DATA_DIR, else data/public, where task.data looks).",
+        help="Folder of data sets, as task.data_dir. Default: RLVR_DATA_DIR, else data/public.",
     ),
 ]
 
@@ -42,7 +42,7 @@ def tasks(context: typer.Context) -> None:
 
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
-    """List every task: what it is, the lab's model that reads it, its keys."""
+    """List every task: description, problems, lab model, keys."""
     from rlvr_cli.describe.task import tasks_document
 
     show_document(form, tasks_document())
@@ -50,7 +50,7 @@ def list_command(form: ListFormat = "table") -> None:
 
 @app.command()
 def sets(data_dir: DataDir = None, form: ListFormat = "table") -> None:
-    """List the data sets that task.data and --benchmark know by name: task, rows in the folder, hub, licence."""
+    """List the data sets of task.data and --benchmark: task, rows in the folder, hub, licence."""
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import data_set_rows
     from rlvr_cli.tasks.data import PUBLIC, is_fetched
@@ -70,10 +70,10 @@ def sets(data_dir: DataDir = None, form: ListFormat = "table") -> None:
         )
         for row in rows
     ]
-    note = f"Numbers are rows in {data_dir}; no file: has such problems, but not in this folder."
+    note = f"Numbers are rows in {data_dir}; no file: the data set has this split, the folder does not."
     if data_dir is None:
-        note = "yes: has such problems; any: generated in any number; --data-dir counts their rows in a folder."
-    note += " `rlvr tasks fetch NAME` brings those of the hub."
+        note = "yes: has this split; any: generated in any number. --data-dir counts the rows in a folder."
+    note += " `rlvr tasks fetch NAME` downloads those on the hub."
     show_document(
         form,
         ResultDocument(
@@ -87,18 +87,18 @@ def sets(data_dir: DataDir = None, form: ListFormat = "table") -> None:
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, as `rlvr tasks sets` lists them.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of data sets (`rlvr tasks sets`).")],
     data_dir: DataDir = None,
     revision: Annotated[
         str | None,
-        typer.Option("--revision", metavar="REV", help="A commit, branch or tag of the hub (default: the newest)."),
+        typer.Option("--revision", metavar="REV", help="Commit, branch or tag on the hub. Default: the newest."),
     ] = None,
     overwrite: Overwrite = False,
     form: Format = "table",
 ) -> None:
-    """Fetch public data sets into the folder, so that task.data, --benchmark and offline runs find them by name.
+    """Download public data sets into the folder, for task.data, --benchmark and offline runs.
 
-    Each comes whole or not at all, with a manifest: revision, licence, rows and hashes.
+    Each is written completely or not at all, with a manifest: revision, licence, rows and hashes.
     """
     from dataclasses import asdict
 
@@ -116,15 +116,12 @@ def fetch(
         except UserError as error:
             problems += error.problems
     if revision is not None and len(tasks_of) > 1:
-        problems.append(f"--revision {revision}: is that of one data set; fetch them one by one.")
+        problems.append(f"--revision {revision}: belongs to a single data set. Fetch them one by one.")
     if problems:
         raise UserError(problems)
     offline = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set" if is_offline() else find_connection_problem()
     if offline is not None:
-        raise UserError(
-            f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder}, or put the files "
-            "there by hand."
-        )
+        raise UserError(f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder} here.")
     manifests = []
     for task in tasks_of.values():
         fetched = fetch_set(
@@ -162,32 +159,32 @@ def _count(row: dict[str, Any], split: str) -> str:
 def show(
     task: Name,
     overrides: Overrides = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problem is shown.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed that selects the problem.")] = 0,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="Show the prompt that this model is given, and count its tokens."),
+        typer.Option("--model", metavar="NAME", help="Show the prompt for this model and count its tokens."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
-    """Show one task: a problem (a generated one, unless task.data names others), its prompt, and judged responses.
+    """Show a task: a problem (generated unless task.data is set), its prompt, and judged responses.
 
-    The prompt is for a model without a chat template, or with --model exactly what that model is given.
+    The prompt is for a model without a chat template; with --model it is exactly the input of that model.
     """
     from rlvr_cli.config.load import choose_task, preset_of_task
-    from rlvr_cli.describe.task import example
+    from rlvr_cli.describe.task import show_example
     from rlvr_cli.models.libraries import allow_remote_code
 
     allow_remote_code(trust_remote_code)
     if trust_remote_code and model is None:
-        raise UserError("--trust-remote-code: is for --model.")
+        raise UserError("--trust-remote-code needs --model.")
     name = None
     if model is not None:
         print_waiting()
         from rlvr_cli.evaluation.targets import find_target
 
         name = find_target(preset_of_task(model, task), Path("runs")).subjects[0].model
-    problem = example(choose_task(task, overrides or [], model=name, generated=True), seed, name)
+    problem = show_example(choose_task(task, overrides or [], model=name, generated=True), seed, name)
     if form == "json":
         print_json(problem)
         return
@@ -197,10 +194,10 @@ def show(
     for judged in problem["judged"]:
         verdict = judged["verdict"]
         components = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
-        paid = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({components})"
+        reward = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({components})"
         answer = "no answer" if verdict["answer"] is None else f"answer {verdict['answer']}"
         echo(f"\nresponse\n{judged['response']}")
-        echo(f"\nverdict: {verdict['reason']}, reward {paid}, {answer}")
+        echo(f"\nverdict: {verdict['reason']}, reward {reward}, {answer}")
 
 
 def _prompt_title(problem: dict[str, Any], model: str | None) -> str:
@@ -213,16 +210,18 @@ def _prompt_title(problem: dict[str, Any], model: str | None) -> str:
 @app.command()
 def generate(
     task: Name,
-    out: Annotated[Path, output("FILE", "JSONL to write, a problem a line.")],
+    out: Annotated[Path, output("FILE", "JSONL to write, a problem per line.")],
     overrides: Overrides = None,
-    problems: Annotated[int, typer.Option("--problems", metavar="N", min=1, max=10_000_000, help="How many.")] = 100,
+    problems: Annotated[
+        int, typer.Option("--problems", metavar="N", min=1, max=10_000_000, help="Number of problems.")
+    ] = 100,
     split: Annotated[str, typer.Option("--split", metavar="NAME", help="train, dev or test.")] = "train",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problems.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed that selects the problems.")] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Write generated problems, or those of task.data, to a file.
 
-    `task.data` reads it, and `problem` of `rlvr score` is a line of it.
+    task.data can name the file, and each line is a `problem` for `rlvr score`.
     """
     from rlvr_cli.config.load import choose_task
     from rlvr_cli.describe.task import write_problems
@@ -234,17 +233,23 @@ def generate(
 
 
 @app.command("filter")
-@key_options(key_option("eval.problems", "--problems", help="Try only so many; all, when not given."))
+@key_options(key_option("eval.problems", "--problems", help="Attempt at most this many problems. Default: all."))
 def filter_command(
     task: Name,
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="Who tries: `lab`, a run, a checkpoint, a folder, a hub id.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Model that attempts the problems: `lab`, a run, a checkpoint, a folder, a hub id.",
+        ),
     ],
     out: Annotated[Path, output("FILE", "JSONL to write the kept problems to.")],
     overrides: Overrides = None,
-    attempts: Annotated[int, typer.Option("--samples", "-n", metavar="N", help="Attempts at each problem.")] = 2,
+    attempts: Annotated[int, typer.Option("--samples", "-n", metavar="N", help="Attempts per problem.")] = 2,
     keep_correct: Annotated[
-        str, typer.Option("--keep-correct", metavar="LOW..HIGH", help="Right attempts of a kept problem: 0, 1..7.")
+        str,
+        typer.Option("--keep-correct", metavar="LOW..HIGH", help="Correct attempts of a kept problem, as 0 or 1..7."),
     ] = "0",
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="train, dev, test, or all of a file.")
@@ -253,10 +258,10 @@ def filter_command(
     overwrite: Overwrite = False,
     form: Format = "table",
 ) -> None:
-    """Keep the problems that a model gets right as often as is asked for, as a file that `task.data` reads.
+    """Write the problems with a number of correct attempts in the range --keep-correct, for `task.data`.
 
-    Without further options those that it fails in both of two attempts. Attempts are kept: an interrupted call
-    continues where it stopped, and another --keep-correct samples nothing.
+    By default those that the model fails in both of two attempts. Attempts are kept: an interrupted call continues
+    where it stopped, and another --keep-correct samples nothing.
     """
     from rlvr_cli.evaluation.filter import FilterOptions, make_filter, run_filter
 

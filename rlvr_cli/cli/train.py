@@ -1,4 +1,4 @@
-"""`rlvr train`: train a model, or resume a run that was stopped."""
+"""`rlvr train`: train a model, or resume a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rlvr_cli.runs.folder import RunDir
 
 
-# Shown with its interval by the command that a finished training ends with.
+# The k of the `rlvr eval` command that a finished training suggests.
 PASS_AT = 32
 
 
@@ -51,8 +51,7 @@ def command(
             "--resume",
             metavar="[RUN]",
             autocompletion=complete_run,
-            help="Continue this run (its folder or name), or the newest unfinished one; with train.rollouts=N, extend "
-            "it.",
+            help="Continue this run (folder or name), or the newest unfinished one; extend it with train.rollouts=N.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -64,7 +63,7 @@ def command(
             "--submit",
             metavar="slurm",
             rich_help_panel=MORE,
-            help="Queue the training as a job of a cluster (section slurm).",
+            help="Submit the training as a job to Slurm (section slurm).",
         ),
     ] = None,
     dry_run: Annotated[
@@ -72,19 +71,16 @@ def command(
         typer.Option(
             "--dry-run",
             rich_help_panel=MORE,
-            help="Start nothing: show what `rlvr plan` shows; with --submit slurm, the job.",
+            help="Start nothing: show the output of `rlvr plan`, or with --submit slurm the job.",
         ),
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
-    """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
+    """Train a model by RL, or by imitation with `--method sft`. By default: GRPO, the lab model, Knights & Knaves.
 
-    By reinforcement learning, or with `--method sft` by imitation of worked solutions.
-
-    Ends with 0 when finished; 130 after Ctrl-C, 143 after SIGTERM and 129 when its terminal is closed (all save first
-    and can be resumed); 1 when training failed; 2 on bad input. With several processes the first failure of any of them
-    ends them all.
+    Exit codes: 0 finished; 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal is closed (all save first and can
+    be resumed); 1 training failed; 2 bad input. With several processes, the first failure ends them all.
     """
     from rlvr_cli.launch.command import check_alone, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
@@ -95,17 +91,19 @@ def command(
     world = world_of_environment()
     run: RunDir | None = None
     if resume is None:
-        loaded = _configured(config_sources(config_files), method, task, model, overrides or [], world)
+        loaded = _load_config(config_sources(config_files), method, task, model, overrides or [], world)
     else:
         from rlvr_cli.core.layers import OptionOverride
 
         others = bool(config_files or method or task or model or overwrite)
         others = others or any(isinstance(text, OptionOverride) for text in overrides or [])
         if overrides and world.processes > 1:
-            raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
+            raise UserError(
+                "an outer launcher started this process: extend the run with --resume and train.rollouts outside it."
+            )
         if resume == NEWEST and world.processes > 1:
             raise UserError("an outer launcher started this process: name the run, as --resume runs/NAME.")
-        run, loaded = _resumed(resume, overrides or [], others=others, print_only=dry_run or not world.main)
+        run, loaded = _load_resumed(resume, overrides or [], others=others, print_only=dry_run or not world.main)
     if overwrite and loaded.config.run.name is None:
         raise UserError("--overwrite needs the name of the run that it replaces: run.name=NAME.")
     check_trackers(loaded.config.track.to)
@@ -147,7 +145,7 @@ def command(
         if form == "json":
             print_json(manifest)
         elif outcome.status == "finished":
-            say(console, _next(config, outcome.run.path))
+            say(console, _next_command(config, outcome.run.path))
         if outcome.status == "finished" and manifest.get("no_signal"):
             say(console, f"WARNING: {manifest['no_signal']}")
     if world.processes > 1:
@@ -157,11 +155,10 @@ def command(
     raise typer.Exit(outcome.exit_code)
 
 
-def _next(config: Config, run: Path) -> str:
-    """Return what to do with a finished run: an evaluation, on dev problems where its data have no test problems.
+def _next_command(config: Config, run: Path) -> str:
+    """Return the next command for a finished run: an evaluation on test or else dev problems, or the report.
 
-    Without either, the report. A configuration that names benchmarks, or the greedy completion alone, says itself what
-    is sampled.
+    A configuration with benchmarks, or with the greedy completion alone, already determines the samples.
     """
     from rlvr_cli.tasks.data import split_in_name
     from rlvr_cli.tasks.sets import data_sets
@@ -173,7 +170,7 @@ def _next(config: Config, run: Path) -> str:
     if data in data_sets():
         untested = not config.task.is_generated and "test" not in data_sets()[data].files
     elif not config.task.is_generated and local_path(data).exists():
-        if not (splits := [split for split in ("test", "dev") if _has(config, split)]):
+        if not (splits := [split for split in ("test", "dev") if _has_split(config, split)]):
             return f"next: rlvr report {run}"
         untested = "test" not in splits
     else:
@@ -181,8 +178,7 @@ def _next(config: Config, run: Path) -> str:
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
 
 
-def _has(config: Config, split: Literal["dev", "test"]) -> bool:
-    """Return whether the data have problems of ``split``."""
+def _has_split(config: Config, split: Literal["dev", "test"]) -> bool:
     try:
         return bool(config.task.load(split))
     except UserError:
@@ -190,7 +186,7 @@ def _has(config: Config, split: Literal["dev", "test"]) -> bool:
 
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> RunEnd:
-    """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
+    """Train in this process, alone or as a rank of an outer launcher."""
     from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.launch.world import PeerFailed
 
@@ -204,11 +200,11 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
             return training.start_training(config, overwrite=overwrite, console=console, context=context)
         return training.resume_training(run, console=console, rollouts=config.train.rollouts, context=context)
     except PeerFailed:
-        # Rank 0 says why.
+        # Rank 0 reports the cause.
         raise typer.Exit(1) from None
 
 
-def _configured(
+def _load_config(
     files: list[Path | SweepRow],
     method: str | None,
     task: str | None,
@@ -216,7 +212,7 @@ def _configured(
     overrides: list[str],
     world: World,
 ) -> LoadedConfig:
-    """The configuration; an outer launcher's number of processes is that of the run, unless the user says another."""
+    """Load and check the configuration; launch.processes defaults to the world size of an outer launcher."""
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load
 
@@ -224,11 +220,11 @@ def _configured(
     if world.processes > 1 and not loaded.merged.set_by_user(("launch", "processes")):
         overrides = [*overrides, f"launch.processes={world.processes}"]
         loaded = load(files, method, task, model, overrides, import_files=True, from_start=True)
-    wanted = loaded.config.launch.processes
-    if world.processes not in (1, wanted):
+    processes = loaded.config.launch.processes
+    if world.processes not in (1, processes):
         raise UserError(
-            f"launch.processes={wanted} ({loaded.origin('launch', 'processes')}), and the launcher that started this "
-            f"process started {world.processes} (WORLD_SIZE). Make them equal, or leave one of them out."
+            f"launch.processes={processes} ({loaded.origin('launch', 'processes')}) and WORLD_SIZE={world.processes} "
+            "of the outer launcher differ. Make them equal, or remove one."
         )
     check_training(loaded.config)
     return loaded
@@ -244,9 +240,9 @@ def _submit(
     print_only: bool,
     json: bool,
 ) -> None:
-    """Queue the training on a cluster, or print the job that would be queued; ``flags`` are for the job to repeat."""
+    """Submit the training to Slurm, or print the job; ``flags`` are added to its command."""
     if where != "slurm":
-        raise UserError(f"--submit {where}: is not known; slurm is.")
+        raise UserError(f"--submit {where}: must be slurm.")
     from rlvr_cli.launch import slurm, slurm_state
     from rlvr_cli.models.source import resolve_model
 
@@ -262,15 +258,15 @@ def _submit(
         echo(f"submitted as job {job}: {job_run.path}\nits output: {log}; to cancel it: scancel {job}")
 
 
-def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool) -> tuple[RunDir, LoadedConfig]:
+def _load_resumed(name: str, overrides: list[str], *, others: bool, print_only: bool) -> tuple[RunDir, LoadedConfig]:
     if others:
         raise UserError(
-            "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--data, --reward, --data-dir, --processes and --overwrite. Only train.rollouts=N can be given, to extend "
-            "the run. To change a setting, start a new run."
+            "--resume continues a run with its own configuration. Remove --config, --method, --task, --model, --data, "
+            "--reward, --data-dir, --processes and --overwrite. Only train.rollouts=N can change, to extend the run. "
+            "To change another setting, start a new run."
         )
     if overrides and print_only:
-        raise UserError("--dry-run changes no run: leave out the overrides.")
+        raise UserError("--dry-run with --resume cannot extend a run. Remove the overrides.")
     from rlvr_cli.config.load import load_config, moved_run_warning
     from rlvr_cli.core.user_code import edited_file_warnings
     from rlvr_cli.runs.folder import find_run

@@ -77,7 +77,7 @@ def _benchmark(name: str | None, runs: Sequence[Run], by_run: Mapping[str, Seque
         others = sorted({str(result["benchmark"]) for run in runs for result in iter_results(run.dir.eval_dir)})
         if others:
             raise UserError(
-                f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, others)} There are: "
+                f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, others)} Allowed: "
                 f"{', '.join(others)}."
             )
     return name or next(iter(names), None)

@@ -137,9 +137,7 @@ def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
         )
     if not named:
         names = sorted(arms, key=lambda name: not name.startswith(wanted))
-        raise UserError(
-            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {ellipsize(names, 6)}."
-        )
+        raise UserError(f"--baseline {wanted}: unknown arm.{did_you_mean(wanted, names)} Allowed: {ellipsize(names, 6)}.")
     return named[0]
 
 
@@ -158,7 +156,7 @@ def _pair(
         raise UserError(
             f"no seed is common to the baseline and {ellipsize(alone, 4)} ({listed}). Runs are paired by their seed, "
             "which gives them the same problems in the same order: train the arms with the same seeds, compare fewer "
-            "arms, or give --unpaired."
+            "arms, or use --unpaired."
         )
     others = [set(paired[arm]) for arm in paired if arm != baseline]
     if others:

@@ -64,13 +64,12 @@ class CompareRequest:
         problems = []
         if self.match is not None and self.match not in BUDGETS:
             problems.append(
-                f"--match {self.match}: no such budget.{did_you_mean(self.match, BUDGETS)} "
-                f"There are: {', '.join(BUDGETS)}."
+                f"--match {self.match}: unknown budget.{did_you_mean(self.match, BUDGETS)} "
+                f"Allowed: {', '.join(BUDGETS)}."
             )
         if self.match is not None:
             problems += [
-                f"{option}: --match compares the held-out evaluations of training, which are of one benchmark and one "
-                "setting. Leave one of the two out."
+                f"{option} and --match cannot be combined: held-out evaluations have one setting. Remove one."
                 for option, value in (("--benchmark", self.benchmark), ("--where", self.where))
                 if value
             ]
@@ -78,10 +77,10 @@ class CompareRequest:
             problems.append(f"--match {self.match}@{self.level}: must be a finite number.")
         if self.over == BENCHMARK and self.match is not None:
             problems.append(
-                "--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out."
+                "--over benchmark and --match cannot be combined: held-out evaluations have one benchmark. Remove one."
             )
         if self.over and self.permutation:
-            problems.append("--permutation: is of one task, and --over compares over several. Leave one out.")
+            problems.append("--permutation and --over cannot be combined. Remove one.")
         if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
             problems.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
         return problems

@@ -111,13 +111,13 @@ def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             ("model.adapter", "launch.deepspeed"),
             "model.adapter=qlora keeps the weights in 4 bits, and launch.deepspeed shards trainable weights. Set "
-            "model.adapter=lora, or leave launch.deepspeed out: in 4 bits every process holds the whole model",
+            "model.adapter=lora, or remove launch.deepspeed: in 4 bits every process holds the whole model",
         )
     if config.method.needs_values:
         yield Contradiction(
             ("method", "launch.deepspeed"),
             f"method {config.method.name} trains a value head, whose gradient DeepSpeed would clip with the policy's. "
-            "Leave launch.deepspeed out: every process then holds the whole model",
+            "Remove launch.deepspeed: every process then holds the whole model",
         )
 
 
@@ -167,9 +167,9 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
         key = "rollout.dynamic_sampling"
         needs.append((key, f"{key}={rollout.dynamic_sampling} replaces groups whose rewards are all equal"))
     for key, reason in needs:
-        remedy = "take an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)"
+        remedy = "use an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)"
         if key != "method.advantage.kind":
-            remedy = "set it to none" if key == "method.advantage.baseline" else f"leave {key} out"
+            remedy = "set it to none" if key == "method.advantage.baseline" else f"remove {key}"
         yield Contradiction(
             (key, "rollout.group_size"),
             f"{reason}, and rollout.group_size=1 leaves nothing to compare. Set rollout.group_size to 2 or more, or "
@@ -193,8 +193,8 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
     if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
         yield Contradiction(
             ("rollout.dynamic_sampling", "method.reward.source"),
-            f"rollout.dynamic_sampling={config.rollout.dynamic_sampling} judges groups by the verifier's rewards, "
-            "and method.reward.source=entropy_min trains on different rewards. Keep one of the two",
+            f"rollout.dynamic_sampling={config.rollout.dynamic_sampling} (judges groups by the verifier's rewards) and "
+            "method.reward.source=entropy_min (trains on others) cannot be combined. Remove one",
         )
 
 
@@ -219,15 +219,15 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             (ENGINE, "method.name"),
             f"{ENGINE}={rollout.engine} samples completions, and method.name={config.method.name} trains on worked "
-            "solutions. Leave the engine out",
+            "solutions. Remove rollout.engine",
         )
     if rollout.temperature != 1 and (rollout.top_p < 1 or rollout.top_k > 0):
         limits = [key for key, on in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)) if on]
         yield Contradiction(
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
-            "before the temperature or after the cut, and the gradient needs them after the temperature and before "
-            f"the cut. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
+            "before the temperature or after the cut; the gradient needs those after the temperature, before the cut. "
+            f"Set rollout.temperature=1, remove {' and '.join(limits)}, or set rollout.engine=local",
         )
     if rollout.engine == "vllm_server" and rollout.vllm.server is None:
         yield Contradiction(
@@ -254,7 +254,7 @@ def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contra
         if config.rollout.engine != engine:
             key, text = ".".join(path), str(value).lower() if isinstance(value, bool) else value
             keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
-            reason = f"{ENGINE}={config.rollout.engine} does not read it. Set {ENGINE}={engine}"
+            reason = f"{ENGINE}={config.rollout.engine} does not use it. Set {ENGINE}={engine}"
             yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 

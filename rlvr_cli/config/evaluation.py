@@ -22,7 +22,7 @@ def _refuse_secrets(value: str) -> str:
     if "@" in value or address.query or address.fragment:
         # Not repeated in the message: it may hold the key.
         raise ValueError(
-            "holds a user name, a password or a query. It would be stored with the results; give the plain address, "
+            "holds a user name, a password or a query, which would be stored with the results. Set the plain address, "
             "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
         )
     return value
@@ -101,7 +101,7 @@ class EvalConfig(HeldOutConfig):
         None, description="Address of the server, as http://host:8000/v1 (engine openai)."
     )
     model_name: Text | None = Field(
-        None, description="Name of the model on the server; null = the only one it serves (engine openai)."
+        None, description="Name of the model on the server; null = the only model it serves (engine openai)."
     )
     server: Literal["auto", "openai", "vllm", "sglang", "llamacpp", "transformers"] = Field(
         "auto",

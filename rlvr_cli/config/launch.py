@@ -65,13 +65,13 @@ def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     problems = []
     for name, value in options.items():
         if name in OPTIONS_OF_KEYS:
-            problems.append(f"{name} is the key {OPTIONS_OF_KEYS[name]}: set that")
+            problems.append(f"{name} is the key {OPTIONS_OF_KEYS[name]}. Set that")
         elif name in OPTIONS_OF_THE_RUN:
-            problems.append(f"{name} is set by the run itself: leave it out")
+            problems.append(f"{name} is set by the run. Remove it")
         elif not _OPTION.fullmatch(name):
-            problems.append(f"{name!r} is not a long option of sbatch, as gres or mail-type, without its dashes")
+            problems.append(f"{name!r} must be a long option of sbatch without dashes, as gres or mail-type")
         elif isinstance(value, str) and not (value and value.isprintable()):
-            problems.append(f"{name}: text, not empty, on one line")
+            problems.append(f"{name} must be text, not empty, on one line")
     if problems:
         raise ValueError("; ".join(problems))
     return options

@@ -435,7 +435,7 @@ def choose_task(
     if foreign:
         raise UserError([f"{text}: only keys of the task are set here, as task.style=..." for text in foreign])
     if rule is not None and rule not in RULES:
-        raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
+        raise UserError(f"--rule {rule}: must be one of {', '.join(RULES)}.")
     if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
         overrides = ["task.data=null", *overrides]
     of_model = model is not None
@@ -445,6 +445,6 @@ def choose_task(
         return config
     key, value = config.rule_override(rule)
     if any(text.startswith(f"task.{key}=") for text in overrides):
-        raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
+        raise UserError(f"--rule {rule} and task.{key} cannot be combined. Remove one.")
     overrides = [*overrides, f"task.{key}={value}"]
     return load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task

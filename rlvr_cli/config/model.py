@@ -14,7 +14,7 @@ class _Adapter(Section):
 
 
 class NoAdapterConfig(_Adapter):
-    """Every weight is trained."""
+    """Full fine-tuning."""
 
     kind: Literal["none"] = Field("none", description="none = all weights are trained.")
 

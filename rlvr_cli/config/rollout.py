@@ -27,6 +27,7 @@ class VllmConfig(Section):
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
         1, description="Tensor-parallel size: GPUs per copy of the model in vLLM."
     )
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(1, description="vLLM's tensor-parallel size, in GPUs.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Data type of vLLM's weights; auto = bfloat16 on a GPU, else float32."
     )
@@ -41,7 +42,7 @@ class RolloutConfig(Section):
 
     prompts: Count = Field(16, description="Prompts per rollout batch.")
     group_size: Annotated[int, Field(ge=1, le=65536)] = Field(
-        8, description="Completions sampled per prompt; group advantages compare them with one another."
+        8, description="Completions sampled per prompt, the group of group-relative advantages."
     )
     temperature: Temperature = Field(1.0, description="Sampling temperature in training.")
     top_p: TopP = Field(

@@ -34,7 +34,7 @@ RunName = Annotated[
 
 
 class TrainConfig(Section):
-    """Length of the training, and reactions to numbers that are not finite and to a collapse."""
+    """Length of the training, and reactions to NaN, infinity, collapse and missing signal."""
 
     rollouts: Count = Field(100, description="Training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(
@@ -61,14 +61,14 @@ class TrainConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """When checkpoints are written and which are kept."""
+    """Frequency and number of checkpoints."""
 
     every: Count = Field(10, description="Optimizer steps between checkpoints.")
     keep: Count = Field(3, description="Number of newest checkpoints to keep.")
 
 
 class RunConfig(Section):
-    """The run itself: where it is stored and what makes it repeatable."""
+    """Storage and reproducibility of the run."""
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(
         0, description="Seed of the training problems, their order, and sampling."
@@ -104,7 +104,7 @@ class TrackConfig(Section):
     tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags of the run at the tracker.")
     completions_every: CountOrZero = Field(
         10,
-        description="Rollouts between tables of completions with rewards and verdicts; 0 = none: no prompt or "
+        description="Rollouts between tables of completions with rewards and verdicts; 0 = none: no prompt or no "
         "completion is sent.",
     )
     completions: Annotated[int, Field(ge=1, le=1000)] = Field(

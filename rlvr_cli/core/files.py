@@ -30,7 +30,7 @@ def local_path(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError as error:
         home = name.replace("\\", "/").split("/", 1)[0]
-        raise UserError(f"{name}: there is no home folder {home}. Write the path out.") from error
+        raise UserError(f"{name}: no such home folder: {home}. Write the path out.") from error
 
 
 def fsync(path: Path) -> None:
@@ -322,18 +322,18 @@ def output_problems(
         overwrite: whether existing files are replaced. companions: further output files.
     """
     if str(path) == "-":
-        return ["--output -: nothing is written to standard output; give a file."]
+        return ["--output -: cannot be standard output. Name a file."]
     problems = []
     if rows and not path.name.endswith(".jsonl"):
         problems.append(f"--output {path}: must end in .jsonl")
     elif path.name.endswith(".gz"):
-        problems.append(f"--output {path}: what is written is not compressed; leave .gz out of the name.")
+        problems.append(f"--output {path}: the output is not compressed. Remove .gz from the name.")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
         return [*problems, f"--output {path}: is the file that is read. Choose another."]
     for file in (path, *companions):
         problem = _write_problem(file)
         if problem is None and file.exists() and not overwrite:
-            problem = f"{file.name} exists. Choose another file, or give --overwrite."
+            problem = f"{file.name} exists. Choose another file, or use --overwrite."
         if problem is not None:
             problems.append(f"--output {path}: {problem}")
     return problems
@@ -361,12 +361,12 @@ def _write_problem(path: Path) -> str | None:
     except OSError as error:
         return f"cannot be written ({error.strerror or error}). Choose another."
     if stat.S_ISDIR(kind):
-        return "is a folder; give a file."
+        return "is a folder. Name a file."
     if not stat.S_ISREG(kind):
-        return "is a pipe or a device; give a file."
+        return "is a pipe or a device. Name a file."
     existing = next(folder for folder in target.parents if os.path.lexists(folder))
     if not existing.is_dir():
-        return f"cannot be written ({existing} is no folder). Choose another."
+        return f"cannot be written ({existing} is not a folder). Choose another."
     if not os.access(existing, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
         return "cannot be written (Permission denied). Choose another."
     return None
@@ -375,10 +375,10 @@ def _write_problem(path: Path) -> str | None:
 def check_input(path: Path) -> None:
     """Raise UserError if ``--input`` is not a regular file, since it is read more than once."""
     if str(path) == "-":
-        raise UserError("--input -: standard input cannot be used, because the input is read twice. Give a file.")
+        raise UserError("--input -: cannot be standard input, because the input is read twice. Name a file.")
     try:
         kind = path.stat().st_mode
     except OSError as error:
         raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
     if not stat.S_ISREG(kind):
-        raise UserError(f"--input {path}: is not a regular file, and it is read twice. Give a file.")
+        raise UserError(f"--input {path}: must be a regular file, because it is read twice.")

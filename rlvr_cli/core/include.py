@@ -76,7 +76,7 @@ class _Reading:
             self.problems.append((origin, f"{prefix}is not named *.yaml or *.yml; only such files are included"))
             return
         if len(above) > MAX_DEPTH:
-            reason = f"{prefix}lies below more than {MAX_DEPTH} files; a configuration has a few levels"
+            reason = f"{prefix}is included through more than {MAX_DEPTH} files"
             self.problems.append((origin, reason))
             return
         try:
@@ -94,7 +94,7 @@ class _Reading:
             # Content is not shown: the file may hold passwords.
             got = "a list" if isinstance(document.data, list) else "a single value"
             where = f"{file}:{document.lines[()]}"
-            self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; it is {got}"))
+            self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
         elif CODE in document.data:
             reason = (
                 f"{CODE}: a configuration holds no code, and none was run. Write the code to a file and name it: "
@@ -103,7 +103,7 @@ class _Reading:
             self.problems.append((document.location(file, (CODE,)), reason))
         elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE, FORMAT_KEY}:
             # Not shown, for the same reason.
-            reason = "is not a configuration: it is not named *.yaml, and its keys are no sections"
+            reason = "is not a configuration: not named *.yaml, and its keys are not sections"
             self.problems.append((str(file), reason))
         elif fault := other_format(document.data):
             self.problems.append((document.at(file, (FORMAT_KEY,)), fault))

@@ -167,7 +167,7 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     """
     match = REFERENCE.fullmatch(written)
     if match is None:
-        raise UserError(f"{written}: is no file of Python. Name one, as my.py.")
+        raise UserError(f"{written}: must be a Python file, as my.py.")
     path, digest = resolve_path(match["path"], folder), match["digest"]
     if folder is not None and digest is not None and (copy := folder / COPIES / digest / path.name).is_file():
         path = copy

@@ -233,6 +233,6 @@ def _syntax_message(text: str, error: yaml.MarkedYAMLError) -> str:
         rows = text.splitlines()
         row = rows[mark.line] if mark.line < len(rows) else ""
         if "\t" in row[: max(mark.column, 1)] or "'\\t'" in str(error.problem):
-            return "a tab is used for indentation; YAML wants spaces"
+            return "tab in the indentation. Use spaces"
     column = f" (column {mark.column + 1})" if mark else ""
     return f"not valid YAML: {error.problem or error.context}{column}"

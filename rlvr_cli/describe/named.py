@@ -1,4 +1,4 @@
-"""Resolve the names of methods to configurations."""
+"""Resolve method names to configurations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.describe.sheet import known_name
+from rlvr_cli.describe.sheet import validate_name
 from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import Method
 
@@ -20,13 +20,13 @@ def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
     Raises:
         UserError: an unknown name, an invalid override, or a method without a policy loss (sft).
     """
-    name = known_name(text)
+    name = validate_name(text)
     texts = [f"method.{override}" for override in overrides]
     method = load_config(method=name, overrides=texts, import_files=True).method
     if method.policy is None:
         raise UserError(
-            f"{method.name} imitates worked solutions: without an old policy, a ratio and an advantage it has no "
-            "token weight to show (each token of a solution weighs 1 on grad log pi)."
+            f"{method.name} imitates worked solutions: it has no ratio, no advantage and thus no token weight to show "
+            "(each token weighs 1 on grad log pi)."
         )
     check_user_parts(method)
     return method.policy
@@ -46,7 +46,7 @@ def variant_config(text: str) -> Method:
 
 
 def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
-    """Return the configurations of methods to apply to an existing rollout, in order.
+    """Return the configurations of methods to replay on a saved rollout, in order.
 
     Raises:
         UserError: every invalid name.
@@ -61,8 +61,8 @@ def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
             continue
         if config.reward.noise > 0:
             problems.append(
-                f"{config.name}: noise changes the rewards when a rollout is collected, and has no effect on an "
-                "existing rollout."
+                f"{config.name}: reward noise acts when a rollout is collected and has no effect on a saved one. "
+                "Choose another method."
             )
         configs.append(config)
     if problems:

@@ -1,4 +1,4 @@
-"""`rlvr methods plot`: the request, checked before altair is loaded, and the chart of the methods' weights."""
+"""Validation (before altair is loaded) and chart of `rlvr methods plot`: the methods' weights over the ratio."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TALLEST = 4.0
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """Methods in the order of drawing, output path, old probabilities, and ACPO's assumed spread."""
+    """Methods in drawing order, output path, old probabilities, and ACPO's assumed spread."""
 
     configs: tuple[Method, ...]
     out: Path
@@ -45,9 +45,9 @@ class PlotRequest:
 
 
 def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str], spread: float | None) -> PlotRequest:
-    """Return the checked request of a command line.
+    """Validate the arguments of the command.
 
-    `--old-prob 0.1 0.5 0.9` leaves 0.5 and 0.9 among the names, since an option takes one value; they are parsed as
+    An option takes a single value, so `--old-prob 0.1 0.5 0.9` leaves 0.5 and 0.9 in ``names``; they are parsed as
     probabilities.
 
     Raises:
@@ -58,12 +58,12 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
     values = [number for text in (*old_probs, *numbers) for number in text.split(",") if number.strip()]
     configs = {config.name: config for config in map(policy_config, methods)}
     if not configs:
-        raise UserError("name at least one method to draw, as in `rlvr methods plot dgpo gppo cispo grpo`.")
+        raise UserError("no method to draw. Name one or more, as in `rlvr methods plot dgpo gppo cispo grpo`.")
     lines = sum(2 if _draws_two_lines(config) else 1 for config in configs.values())
     if lines > len(COLOURS):
         raise UserError(
-            f"{lines} curves are too many for one picture; draw {len(COLOURS)} at most. (A method whose weight depends "
-            "on entropy takes two.)"
+            f"{lines} curves in one figure; at most {len(COLOURS)} are allowed (a method whose weight depends on "
+            "entropy has two). Remove methods."
         )
     path = out or Path(f"weights-{'-'.join(configs)}.png")
     check_path(path)
@@ -90,9 +90,7 @@ def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:
             raise UserError(f"--old-prob {text}: must be a probability, above 0 and at most 1, as in 0.1,0.5,0.9.")
         probabilities.append(value)
     if len(set(probabilities)) > MOST_OLD_PROBS:
-        raise UserError(
-            f"--old-prob: {len(set(probabilities))} probabilities are a row of panels each; {MOST_OLD_PROBS} at most."
-        )
+        raise UserError(f"--old-prob: must be at most {MOST_OLD_PROBS} probabilities; got {len(set(probabilities))}.")
     return tuple(dict.fromkeys(probabilities)) or OLD_PROBS
 
 
@@ -100,13 +98,13 @@ def _check_spread(value: float | None) -> float:
     if value is None:
         return SPREAD
     if not 0 <= value < 1:
-        raise UserError(f"--spread {value:g}: must be at least 0 and below 1; ratios spread by it around 1.")
+        raise UserError(f"--spread {value:g}: must be at least 0 and below 1.")
     return value
 
 
 def plot_weights(request: PlotRequest) -> Curves:
     """Write the chart and return its curves."""
-    # The normaliser is not drawn, so any length is valid.
+    # Any length is valid: the normaliser is not drawn.
     methods = [config.with_max_length(1) for config in request.configs]
     drawn = weight_curves(methods, request.old_probs, spread=request.spread)
     write_chart(weight_chart(drawn), request.out)
@@ -140,7 +138,7 @@ def _rounded(values: list[float]) -> list[float]:
 
 
 def weight_chart(drawn: Curves) -> alt.TopLevelMixin:
-    """Return panels, one for each sign and kind of weight, a row for each old probability, a line for each label."""
+    """Return a panel per sign and kind of weight, in a row per old probability, with a line per label."""
     import pandas as pd
 
     table = pd.DataFrame(
@@ -152,19 +150,19 @@ def weight_chart(drawn: Curves) -> alt.TopLevelMixin:
         columns=["label", "sign", "old_prob", "ratio", *KINDS],
     )
     old_probs, lines = list(table["old_prob"].unique()), _lines(list(table["label"].unique()))
-    alone = len(old_probs) == 1
+    single = len(old_probs) == 1
     pairs = [
-        _pair(table[table["old_prob"] == old_prob], curves, kind, lines, alone=alone)
+        _pair(table[table["old_prob"] == old_prob], curves, kind, lines, single=single)
         for old_prob in old_probs
         for curves in [[curve for curve in drawn.curves if curve.old_prob == old_prob]]
         for kind in KINDS
     ]
-    body = alt.vconcat(*pairs) if alone else alt.vconcat(*map(alt.hconcat, pairs[::2], pairs[1::2]))
-    where = f"p = {old_probs[0]:g}" if alone else "p of each row"
+    body = alt.vconcat(*pairs) if single else alt.vconcat(*map(alt.hconcat, pairs[::2], pairs[1::2]))
+    where = f"p = {old_probs[0]:g}" if single else "p of each row"
     return body.properties(
         title=alt.TitleParams(
             f"Token weight over the ratio;  old probability {where}",
-            subtitle=[_key(drawn.curves), *_wrapped(drawn.notes, 110 if alone else 180)],
+            subtitle=[_legend(drawn.curves), *_wrapped(drawn.notes, 110 if single else 180)],
             fontSize=14,
             subtitleColor=MUTED,
         )
@@ -172,7 +170,7 @@ def weight_chart(drawn: Curves) -> alt.TopLevelMixin:
 
 
 def _lines(labels: Sequence[str]) -> alt.Chart:
-    """Return the methods' lines without data; earlier ones are wider, so that each shows where several coincide."""
+    """Return the lines without data; earlier lines are wider, so that coinciding ones stay visible."""
     last = max(1, len(labels) - 1)
     widths = [1.5 + 3.0 * (last - position) / last for position in range(len(labels))]
     legend = alt.Legend(orient="top", symbolStrokeWidth=3)
@@ -188,20 +186,20 @@ def _lines(labels: Sequence[str]) -> alt.Chart:
 
 
 def _pair(
-    table: pd.DataFrame, curves: Sequence[WeightCurve], kind: str, lines: alt.Chart, *, alone: bool
+    table: pd.DataFrame, curves: Sequence[WeightCurve], kind: str, lines: alt.Chart, *, single: bool
 ) -> alt.HConcatChart:
-    """Return the panels of both signs, on one scale, for one kind of weight at one old probability."""
+    """Return the panels of both signs on a shared scale."""
     old_prob = curves[0].old_prob
     unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
     top = max(unclipped, min(table[kind].max(), _TALLEST * unclipped))
     y = alt.Y(f"{kind}:Q", title=None, scale=alt.Scale(domain=[-0.04 * top, 1.06 * top], nice=False))
-    row = "" if alone else f",  p = {old_prob:g}"
-    width, height = (300, 200) if alone else (210, 130)
+    row = "" if single else f",  p = {old_prob:g}"
+    width, height = (300, 200) if single else (210, 130)
     panels = []
-    for sign, words in SIGNS.items():
+    for sign, sign_text in SIGNS.items():
         behind = _background([curve for curve in curves if curve.sign == sign], kind)
         panel = alt.layer(*behind, lines.encode(x=_ratio(), y=y), data=table[table["sign"] == sign])
-        panels.append(panel.properties(width=width, height=height, title=f"{KINDS[kind]},  {words}{row}"))
+        panels.append(panel.properties(width=width, height=height, title=f"{KINDS[kind]},  {sign_text}{row}"))
     return alt.hconcat(*panels)
 
 
@@ -214,7 +212,7 @@ def _ratio() -> alt.X:
 
 
 def _background(curves: Sequence[WeightCurve], kind: str) -> list[alt.Chart]:
-    """Return trust regions, what is beyond probability 1, the weight without a clip, and names of the corners."""
+    """Return the layers of trust regions, ratios with pi > 1, the unclipped weight, and region names."""
     import pandas as pd
 
     if not curves:
@@ -252,18 +250,18 @@ def _background(curves: Sequence[WeightCurve], kind: str) -> list[alt.Chart]:
     return layers
 
 
-def _key(curves: Sequence[WeightCurve]) -> str:
+def _legend(curves: Sequence[WeightCurve]) -> str:
     """Return the meaning of dots and greys."""
     regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
     words = ["dotted: never clipped"]
     if regions:
-        words.append(f"grey: trust region{_extent(regions)}")
+        words.append(f"grey: trust region{_region_text(regions)}")
     if any(1 / curve.old_prob < RATIOS[1] for curve in curves):
         words.append("light grey: π would exceed 1")
     return ";  ".join(words)
 
 
-def _extent(regions: Sequence[tuple[float, float]]) -> str:
+def _region_text(regions: Sequence[tuple[float, float]]) -> str:
     if len(regions) > 1:
         return "s"
     low, high = regions[0]

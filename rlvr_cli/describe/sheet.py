@@ -1,4 +1,4 @@
-"""All facts about a method, without loading torch, for `rlvr methods show` and the docs."""
+"""Describe a method for `rlvr methods show` and the docs, without loading torch."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class MethodSheet:
         return f"rlvr train --method {'+'.join(preset.file or preset.name for preset in self.presets)}"
 
 
-def known_name(text: str) -> str:
-    """Return the canonical spelling of a method's name, unchanged with files. Raises UserError if unknown."""
+def validate_name(text: str) -> str:
+    """Return a method's canonical name; one with files is unchanged. Raises UserError for an unknown name."""
     if names_user_file(text):
         return text
     try:
@@ -128,8 +128,8 @@ def known_name(text: str) -> str:
 
 
 def method_sheet(text: str) -> MethodSheet:
-    """Return the sheet of the method ``text``. Raises UserError for an unknown name."""
-    config = load_config(method=known_name(text), import_files=True).method
+    """Describe the method ``text``. Raises UserError for an unknown name."""
+    config = load_config(method=validate_name(text), import_files=True).method
     tables: MethodTables = getattr(type(config), "tables", BUILT_IN)
     presets = presets_of(parse_method_name(config.name, tables), tables)
     modules = dict.fromkeys(preset.module for preset in presets)
@@ -143,7 +143,7 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
         parameters = tuple(_sft_parameter(config, key) for key in keys)
-        yield MethodChoice("method", "no rollouts: its own keys", name, "", None, parameters)
+        yield MethodChoice("method", "no rollouts", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
@@ -183,7 +183,7 @@ def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: 
 
 
 def _setter(presets: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
-    """Return the last preset that sets a key, and the value's source; `default` and an empty source if none does."""
+    """Return the last preset that sets a key and the source of its value; `default` and "" if no preset sets it."""
     setters = [preset for preset in presets if dotted in dict(flat(_values(preset, presets[0])))]
     return (setters[-1].name, setters[-1].sources[dotted]) if setters else (DEFAULT, "")
 
@@ -226,7 +226,7 @@ class MethodText:
 
 
 def module_path(module: str) -> str:
-    """Return the path of a method's module: relative to the repository, or absolute for a user's file."""
+    """Return the path of a method's module: relative to the repository; absolute for a user file."""
     if module.startswith("rlvr_cli."):
         return f"{module.replace('.', '/')}.py"
     return str(import_module(module).__file__)
@@ -284,7 +284,6 @@ def preset_row(preset: Preset) -> dict[str, Any]:
 
 
 def sheet_as_dict(sheet: MethodSheet) -> dict[str, Any]:
-    """Return everything as JSON values."""
     return {
         "name": sheet.name,
         "title": sheet.title,
@@ -321,10 +320,10 @@ def sheet_lines(sheet: MethodSheet, columns: int) -> Iterator[str]:
 def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
     """Yield rows of the table of choices: key, value, default, source (for a kind: its role, then its source).
 
-    A choice without kinds is a set of switches, of which only those set by a preset are shown.
+    For a choice without kinds, only the keys that a preset sets are shown.
     """
     for choice in sheet.choices:
-        parameters = [item for item in choice.parameters if choice.kind is not None or item.set_by != DEFAULT]
+        parameters = [each for each in choice.parameters if choice.kind is not None or each.set_by != DEFAULT]
         if choice.kind == "token_mean":
             parameters = []  # its only key concerns rows
         if choice.name == "critic" and not parameters:
@@ -338,7 +337,7 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
 
 
 def change_line(change: KeyChange) -> str:
-    """Return the line of a key that a modifier changed or added with its kind."""
+    """Format a key that a modifier changed, or added with its kind."""
     before = f"{yaml_text(change.before)} -> " if change.before is not None else ""
     return f"{change.key}: {before}{yaml_text(change.after)}  (+{change.modifier})"
 

@@ -1,4 +1,4 @@
-"""Description of tasks: lists, an example with judged responses, and problems written to a file."""
+"""Describe tasks: lists, an example with judged responses, and problems written to a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_ANSWER = "I do not know."
 
 
 class NoTemplate:
-    """A tokenizer without chat template and special tokens, for the prompts of a base model."""
+    """Tokenizer without chat template and special tokens, for the prompts of a base model."""
 
     chat_template = None
     bos_token = None
@@ -40,8 +40,8 @@ def task_rows() -> list[dict[str, Any]]:
     for name, kind in task_kinds().items():
         keys = [key for key in kind.model_fields if key != "name"]
         data = kind.model_fields["data"].default
-        own = preset_of_task("lab", name)
-        lab = own if own in PRESETS and preset_task(own) == name else None
+        preset = preset_of_task("lab", name)
+        lab = preset if preset in PRESETS and preset_task(preset) == name else None
         rows.append(
             {
                 "name": name,
@@ -75,12 +75,11 @@ def tasks_document() -> ResultDocument:
     return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[note], rows=rows)
 
 
-def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]:
-    """Return a problem of the task with its prompt, and verdicts on a worked solution (if any) and on a non-answer.
+def show_example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]:
+    """Return a problem with its prompt, and verdicts on a worked solution (if any) and on a non-answer.
 
     Args:
-        model: a preset, a folder or a hub id, for the format of the prompt and its token count; None = a model without
-            a chat template.
+        model: a preset, folder or hub id, for the prompt's format and token count; None = no chat template.
 
     Raises:
         UserError: the task has no problem to show, or the model's tokenizer cannot be loaded.
@@ -91,7 +90,7 @@ def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]
     if model is not None:
         tokenizer, style = _tokenizer_and_style(model)
     task = config.for_model(style)
-    problem = _first_problem(task, config.data, seed)
+    problem = _draw_problem(task, config.data, seed)
     responses = [*_worked_solutions(task, problem), NO_ANSWER]
     if model is not None:
         tokens = len(prompt_ids(task, problem, tokenizer))
@@ -135,7 +134,7 @@ def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _first_problem(task: Task, data: str, seed: int) -> Problem:
+def _draw_problem(task: Task, data: str, seed: int) -> Problem:
     """Return a training problem, or a test problem if none can be loaded."""
     if data in data_sets() and not is_generated(data) and "train" not in data_sets()[data].files:
         return task.problems("test", 1, seed)[0]
@@ -175,7 +174,7 @@ def write_problems(config: Task, target: Path, *, count: int, split: str, seed: 
     """
     problems = []
     if split not in SPLITS:
-        problems.append(f"--split {split}: unknown. Allowed: {', '.join(SPLITS)}")
+        problems.append(f"--split {split}: must be one of {', '.join(SPLITS)}.")
     source = local_path(config.data) if config.data not in data_sets() else None
     problems += output_problems(target, source=source, rows=True, overwrite=overwrite)
     if problems:

@@ -1,11 +1,10 @@
-"""The weight of a token over its ratio: the numbers behind `rlvr methods plot`.
+"""Compute token weights over the ratio, for `rlvr methods plot`.
 
 With advantage A, the gradient of a token is w A grad log pi = (w / pi) A grad pi, where w is the token weight F times
 the factors of shaping, summed over the passes. Both weights are functions of the ratio r, the sign of A
-and the old probability p; pi = r p. (DGPO paper, figure 2 and equation 9.)
-
-Beyond any rollout: the weight on grad pi far out (DGPO, arXiv:2603.14389, section 4.2: divergence as pi vanishes), and
-the bias for a density of the ratio (appendix A.3.4).
+and the old probability p; pi = r p. (DGPO paper, arXiv:2603.14389, figure 2 and equation 9.) Also computes the
+asymptotic weight on grad pi (section 4.2: divergence as pi vanishes), and the bias for a density of the ratio (appendix
+A.3.4).
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ def weight_curves(
         for variant in _variants(method)
         for old_prob in old_probs
         for sign in method.advantage.signs
-        if (curve := _curve(variant, sign, old_prob, spread, span)) is not None
+        if (curve := _make_curve(variant, sign, old_prob, spread, span)) is not None
     ]
-    return Curves(tuple(curves), tuple(_joined_notes(methods, spread)))
+    return Curves(tuple(curves), tuple(_merge_notes(methods, spread)))
 
 
 def effective_weight(
@@ -106,10 +105,8 @@ def effective_weight(
 
     ``high_entropy``: the kind of token, for a weight that depends on entropy.
     """
-    tokens = _probe(method, ratios.double(), old_prob, sign, high_entropy)
-    statistics = (
-        method.policy_loss.statistics(_step_with_spread(spread)) if method.policy_loss.needs_statistics else None
-    )
+    tokens = _make_probe(method, ratios.double(), old_prob, sign, high_entropy)
+    statistics = method.policy_loss.statistics(_make_step(spread)) if method.policy_loss.needs_statistics else None
     total = torch.zeros_like(ratios, dtype=torch.float64)
     for pass_name in method.passes.names:
         shaped = method.shape_tokens(tokens, pass_name)
@@ -119,7 +116,7 @@ def effective_weight(
     return total, (1 - _first(low), 1 + _first(high))
 
 
-def _curve(
+def _make_curve(
     variant: _Variant, sign: int, old_prob: float, spread: float, span: tuple[float, float]
 ) -> WeightCurve | None:
     highest = min(span[1], 1 / old_prob)
@@ -133,12 +130,12 @@ def _curve(
         )
 
     low, high = weigh(grid[:1])[1]
-    # Points on both sides of each bound, for an exact jump.
+    # Points on both sides of each bound draw the jump exactly.
     edges = [edge * side for edge in (low, high) for side in (1 - _EDGE, 1.0, 1 + _EDGE)]
     inside = torch.tensor([edge for edge in edges if grid[0] < edge < grid[-1]], dtype=torch.float64)
     ratios = torch.cat([grid, inside]).sort().values
     weights = weigh(ratios)[0]
-    # Weights without a clip have bounds for statistics only.
+    # Unclipped weights have bounds for statistics only.
     region = None if isinstance(variant.method.policy_loss, ImportanceSampling | NoImportanceSampling) else (low, high)
     return WeightCurve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
@@ -152,13 +149,13 @@ def _variants(method: Method) -> list[_Variant]:
     ]
 
 
-def _probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entropy: bool | None) -> Tokens:
-    """Return a row per ratio whose first token is the probe; it is the only token unless entropy matters."""
+def _make_probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entropy: bool | None) -> Tokens:
+    """Return a row per ratio whose first token is the probe, followed by others only if entropy matters."""
     old = torch.full((len(ratios), 1), old_prob, dtype=torch.float64).log()
     log_probs = old + ratios.log().unsqueeze(1)
     if high_entropy is None:
         return Tokens(log_probs, old, torch.full_like(old, sign), torch.ones_like(old))
-    # A row long enough for the probe to be above the entropy quantile, and the others on both sides of it.
+    # Enough other tokens, on both sides of the entropy quantile, for the probe to be above or below it.
     others = torch.linspace(0.1, 0.9, 1000, dtype=torch.float64).expand(len(ratios), -1)
     entropies = torch.cat([torch.full_like(old, 1.0 if high_entropy else 0.0), others], dim=1)
     shape = entropies.shape
@@ -171,7 +168,7 @@ def _probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entr
     )
 
 
-def _step_with_spread(spread: float) -> Tokens:
+def _make_step(spread: float) -> Tokens:
     """Return a step with old probabilities p evenly over [0, 1], ratios of mean 1, deviation ``spread`` (1 - p)^2."""
     probs = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     deviation = spread * (1 - probs) ** 2
@@ -185,13 +182,13 @@ def _first(bound: float | Tensor) -> float:
     return float(bound.flatten()[0]) if isinstance(bound, torch.Tensor) else float(bound)
 
 
-def _joined_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
+def _merge_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
     """Yield each note once, with the names of its methods."""
-    about: dict[str, list[str]] = {}
+    methods_of_note: dict[str, list[str]] = {}
     for method in methods:
         for note in _notes(method, spread):
-            about.setdefault(note, []).append(method.name)
-    for note, names in about.items():
+            methods_of_note.setdefault(note, []).append(method.name)
+    for note, names in methods_of_note.items():
         yield f"{', '.join(names)}: {note}"
 
 
@@ -202,14 +199,14 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
             "ACPO paper's lemma 1) and old probabilities p spread evenly over 0 to 1"
         )
     if method.policy_loss.per_sequence:
-        yield "the ratio is that of the whole sequence; drawn as if all its tokens had the same"
+        yield "the ratio is that of the sequence; drawn as if all its tokens had this ratio"
     if isinstance(method.passes, ByProbability) and method.passes.rule == "quantile":
         yield "eta is a quantile; drawn for old probabilities spread evenly over 0 to 1"
     if len(method.passes.names) > 1:
         yield "each token is drawn in the pass that trains it"
     if method.rollout_shapings:
-        shapings = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)
-        yield f"not drawn, since it depends on whole rows or groups: {shapings}"
+        shapings = ", ".join(_split_words(type(shaping).__name__) for shaping in method.rollout_shapings)
+        yield f"not drawn, because it depends on whole rows or groups: {shapings}"
     if method.kl.beta > 0:
         more = "r log(\u03c0_ref / \u03c0)" if method.kl.bias_correction else "(\u03c0_ref / \u03c0 - 1)"
         yield f"not drawn: the KL penalty, {method.kl.beta:g} {more} more on grad log \u03c0"
@@ -217,7 +214,7 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
         yield f"no advantage is {'negative' if method.advantage.signs == (1,) else 'positive'}"
 
 
-def _words(name: str) -> str:
+def _split_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 

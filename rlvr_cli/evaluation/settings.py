@@ -116,7 +116,7 @@ def unused_key_reason(key: str) -> str | None:
         return "the seed of the samples is --seed"
     if section in ("rollout", "validation") and name in EvalConfig.model_fields:
         return f"an evaluation reads eval.{name}"
-    return "an evaluation does not read it"
+    return "remove it"
 
 
 def unused_override_message(override: str, config: Config) -> str | None:

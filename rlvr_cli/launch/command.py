@@ -59,7 +59,7 @@ def check_alone(launch: LaunchConfig) -> None:
     problems: list[str] = []
     if (nodes := environment_number("NNODES", 1)) > 1:
         problems.append(
-            f"NNODES={nodes}, and launch.processes=1: each machine would start its own run. Give --processes, "
+            f"NNODES={nodes}, and launch.processes=1: each machine would start its own run. Use --processes, "
             "counted over all machines, or unset NNODES."
         )
     if problems:

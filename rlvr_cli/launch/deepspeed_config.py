@@ -120,20 +120,20 @@ def _problems(settings: dict[str, Any]) -> Iterator[str]:
             yield f"{key} is {json.dumps(settings[key])} there, and the run decides it. Write {json.dumps(auto)} there."
     for key in _NOT_OF_A_FILE:
         if key in settings and _section(settings, key).get("enabled") not in (False, AUTO):
-            yield f"{key}: the run decides it, or does not do it. Leave it out there."
+            yield f"{key}: is decided or not supported by the run. Remove it there."
     if (stage := stage_of(settings)) not in (1, 2, 3):
         yield (
             f"zero_optimization.stage is {stage!r} there, which divides nothing among the processes. Set it to 2 or 3 "
-            "there, or leave launch.deepspeed out."
+            "there, or remove launch.deepspeed."
         )
     zero = _section(settings, "zero_optimization")
     if zero.get("zenflow"):
-        yield "zero_optimization.zenflow makes steps that the run does not see. Leave it out there."
+        yield "zero_optimization.zenflow makes steps that the run does not see. Remove it there."
     offload = _section(zero, "offload_optimizer")
     if zero.get("compute_grad_norm") is False:
-        yield "zero_optimization.compute_grad_norm is false there, and the run clips by the norm. Leave it out there."
+        yield "zero_optimization.compute_grad_norm is false there, and the run clips by the norm. Remove it there."
     if offload.get("super_offload"):
-        yield "zero_optimization.offload_optimizer.super_offload: no checkpoint can hold its state. Leave it out."
+        yield "zero_optimization.offload_optimizer.super_offload: no checkpoint can hold its state. Remove it there."
     if stage == 1 and sums_in_float32(settings) and offload.get("device") != "cpu":
         yield (
             "data_types.grad_accum_dtype with zero_optimization.stage 1: checkpoints cannot hold its state. Set the "

@@ -87,19 +87,19 @@ class ConflictMask(RolloutShaping):
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
-        reason = f"method.shaping.conflict={self.ends} looks for tokens that right and wrong rows share"
+        reason = f"method.shaping.conflict={self.ends} compares tokens of correct and incorrect rows"
         return ("method.shaping.conflict.ends", reason) if self.is_on else None
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if not self.is_on:
             return
         key, setting = "method.shaping.conflict.ends", f"method.shaping.conflict={self.ends}"
-        yield from _one_advantage_a_row(advantage, key, setting, "leave the shaping out")
+        yield from _one_advantage_a_row(advantage, key, setting, "remove the shaping")
         if (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 (key, *SIDE_KEYS),
-                f"{setting} looks for tokens that rows of both signs share, and method.advantage.side={side} trains on "
-                "one sign. Set method.advantage.side=both",
+                f"{setting} compares tokens of rows of both signs, and method.advantage.side={side} trains on one "
+                "sign. Set method.advantage.side=both",
             )
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
@@ -223,9 +223,9 @@ class EntropyPenalty(RolloutShaping):
         if self.is_on and (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 ("method.shaping.entropy_penalty.gamma", *SIDE_KEYS),
-                f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and so would train "
-                f"on those that method.advantage.side={side} leaves out, pushing them down by their entropy. Set "
-                "method.advantage.side=both, or leave the penalty out",
+                f"method.shaping.entropy_penalty={self.gamma:g} lowers the advantage of every row, and would "
+                f"train on those that method.advantage.side={side} excludes. Set "
+                "method.advantage.side=both, or remove the penalty",
             )
 
 

@@ -96,11 +96,11 @@ def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
             _refuse_modifier(base, modifier, quoted, tables)
     for modifier in modifiers:
         if modifiers.count(modifier) > 1:
-            raise ValueError(f"{quoted} has the modifier {modifier} twice; name each once")
+            raise ValueError(f"{quoted} repeats the modifier {modifier}. Remove one")
     if tables.methods[base].imitates and modifiers:
         raise ValueError(
-            f"{quoted}: {base} imitates worked solutions, with no rollouts, advantages or passes for "
-            f"{' and '.join(modifiers)} to modify; write `{base}`, or `grpo+{'+'.join(modifiers)}`"
+            f"{quoted}: {base} imitates worked solutions, without rollouts, advantages or passes for "
+            f"{' and '.join(modifiers)} to modify. Write `{base}`, or `grpo+{'+'.join(modifiers)}`"
         )
     order = list(tables.modifiers)
     return MethodName(base, tuple(sorted(modifiers, key=order.index)))
@@ -136,7 +136,7 @@ def _pp_hint(plain: str) -> str:
 
 def _refuse_base(base: str, text: str, tables: MethodTables) -> None:
     if base in tables.modifiers:
-        raise ValueError(f'"{text}": {base} modifies a method and is not one itself; write `grpo+{base}`')
+        raise ValueError(f'"{text}": {base} is a modifier, not a method. Write `grpo+{base}`')
     guess = nearest_method(text, tables)
     hint = f" Did you mean `{guess}`?" if guess else ""
     raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(tables.methods)}')
@@ -145,8 +145,8 @@ def _refuse_base(base: str, text: str, tables: MethodTables) -> None:
 def _refuse_modifier(base: str, modifier: str, written: str, tables: MethodTables) -> None:
     if modifier in tables.methods:
         raise ValueError(
-            f"{written} joins two base methods, {base} and {modifier}; a method has one. "
-            f"After a + come modifiers: {', '.join(tables.modifiers)}"
+            f"{written}: base methods {base} and {modifier} cannot be combined. Remove one. Modifiers: "
+            f"{', '.join(tables.modifiers)}"
         )
     aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= {*tables.modifiers}]
     hint = did_you_mean(modifier, (*tables.modifiers, *aliases))

@@ -80,8 +80,8 @@ class Reward(Part):
         if self.noise > 0 and self.source == "entropy_min":
             yield Contradiction(
                 ("method.reward.noise", "method.reward.source"),
-                f"method.reward.noise={self.noise:g} mirrors the verifier's rewards, and "
-                "method.reward.source=entropy_min uses no verifier. Keep one of the two",
+                f"method.reward.noise={self.noise:g} (mirrors the verifier's rewards) and "
+                "method.reward.source=entropy_min (uses no verifier) cannot be combined. Remove one",
             )
 
 

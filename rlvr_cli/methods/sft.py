@@ -40,7 +40,7 @@ class SFT(TrainingMethod):
 
     def unused(self) -> Iterator[tuple[str, str, str]]:
         if self.data is not None:
-            yield "method.demonstrations", "method.data", "method.data gives the worked solutions. Leave one out"
+            yield "method.demonstrations", "method.data", "method.data gives the worked solutions. Remove one"
 
     @property
     def policy(self) -> None:

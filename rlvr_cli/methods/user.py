@@ -202,7 +202,7 @@ def _load_preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> P
     if isinstance(preset, MethodPreset):
         if preset.inherits and preset.inherits not in METHODS:
             hint = did_you_mean(preset.inherits, METHODS)
-            raise UserError(f"{where}: inherits={preset.inherits!r}: no such method.{hint}")
+            raise UserError(f"{where}: inherits={preset.inherits!r}: unknown method.{hint}")
         preset = preset.with_inherited(METHODS)
     return cast("Preset", dataclasses.replace(preset, module=module.__name__, file=str(file.path), aliases=()))
 

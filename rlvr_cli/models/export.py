@@ -39,7 +39,7 @@ def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if not overwrite:
-        raise UserError(f"--output {output}: exists. Choose another folder, or give --overwrite.")
+        raise UserError(f"--output {output}: exists. Choose another folder, or use --overwrite.")
     if not (output / RECORD).is_file():
         raise UserError(
             f"--output {output}: was not written by `rlvr export` (no {RECORD}); --overwrite will not delete it."

@@ -147,7 +147,7 @@ def check_bitsandbytes() -> None:
     if find_spec("bitsandbytes") is None:
         raise UserError(
             "model.adapter=qlora holds the model in 4 bits, which needs bitsandbytes: pip install 'rlvr[qlora]'. "
-            "Without it, take model.adapter=lora."
+            "Without it, set model.adapter=lora."
         )
 
 
@@ -266,7 +266,7 @@ def _explain(source: ModelSource, revision: str | None, error: Exception, attent
     if "trust_remote_code" in text:
         return (
             f"model: {source.name} needs Python code from its own repository, which runs on this machine with your "
-            "rights. If you trust it, give --trust-remote-code (each time: nothing stores it)."
+            "rights. If you trust it, use --trust-remote-code (each time: it is never stored)."
         )
     if attention is not None and (
         "attn_implementation" in text or "attention" in text.lower() or "flash" in text.lower()

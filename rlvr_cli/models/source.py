@@ -65,7 +65,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     HF_HUB_OFFLINE it must be in the cache. Raises UserError with every problem found.
     """
     if revision is not None and (name in PRESETS or (name not in hub_presets() and local_path(name).is_dir())):
-        raise UserError(f"model.revision={revision}: {name} is a local folder, which has no revisions. Leave it out.")
+        raise UserError(f"model.revision={revision}: {name} is a local folder, which has no revisions. Remove it.")
     if name in PRESETS:
         folder = PRESETS[name]
         if not folder.is_dir():
@@ -82,7 +82,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         raise UserError(f"model: {name} is a file. Give the folder that holds config.json and the weights.")
     if not is_hub_id(name):
         presets = [*PRESETS, *hub_presets()]
-        raise UserError(f"model: there is no folder {name}.{did_you_mean(name, presets)} Give a model folder, a hub id "
+        raise UserError(f"model: no such folder: {name}.{did_you_mean(name, presets)} Give a model folder, a hub id "
                         f"with its owner (openai-community/gpt2) or a preset ({', '.join(presets)}).")  # fmt: skip
     return _on_the_hub(name, name, revision)
 

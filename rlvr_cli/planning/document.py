@@ -209,11 +209,11 @@ def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
             + (
                 f"Set rollout.vllm.gpu_memory={short['least']:g} or more."
                 if short["least"] <= 0.95
-                else "Take a smaller model or a larger GPU."
+                else "Use a smaller model or a larger GPU."
             )
         )
     if memory["fits"] != "yes" and not short and not _changes(memory):
-        lines.append("No single setting helps: take a smaller model or a larger GPU.")
+        lines.append("No single setting helps: use a smaller model or a larger GPU.")
     return lines
 
 

@@ -270,7 +270,7 @@ def choose_device(gpu_memory: str | None, parameters: int | None) -> Device:
     if parameters is not None and parameters >= LARGE:
         return Device(True, DEFAULT_GPU_BYTES, "assumed GPUs of 80 GiB for a large model; --gpu-memory sets the size")
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Device(False, size, "this machine's CPU and memory; for GPUs give --processes N --gpu-memory 80GiB")
+    return Device(False, size, "this machine's CPU and memory; for GPUs use --processes N --gpu-memory 80GiB")
 
 
 def gpu_memory_here() -> int | None:

@@ -95,7 +95,7 @@ def _steps(run: Run, problems: list[str]) -> Steps:
     with collect_problems(problems):
         steps = read_steps(run.dir)
     if wrong := len(steps.metrics) - len(filter_step_rows(steps.metrics)):
-        problems.append(f"{run.dir.metrics_path}: {wrong} of its lines are no optimizer step's. The file was altered.")
+        problems.append(f"{run.dir.metrics_path}: {wrong} lines are not optimizer steps. The file was altered.")
     return steps
 
 

@@ -73,9 +73,9 @@ def _check_path(output: Path) -> None:
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder. Name a file in it, as {output / NAME}.")
     if not output.parent.is_dir():
-        raise UserError(f"--output {output}: there is no folder {output.parent}.")
+        raise UserError(f"--output {output}: no such folder: {output.parent}.")
     if output.exists() and output.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--output {output}: exists and is no HTML file, so it is not replaced.")
+        raise UserError(f"--output {output}: exists and is not an HTML file. Choose another.")
 
 
 def _default_path(runs: Sequence[Path]) -> Path:

@@ -185,7 +185,7 @@ def open_run(path: Path) -> RunDir:
     """Open the run at ``path``. Raises UserError without one."""
     run = RunDir(path)
     if not path.is_dir():
-        raise UserError(f"{path}: no such run. `rlvr runs list` shows the runs there are.")
+        raise UserError(f"{path}: no such run. `rlvr runs list` shows the runs.")
     if not run.manifest_path.exists() or not run.config_path.exists():
         raise UserError(f"{path}: not a run directory (no manifest.json or config.yaml).")
     return run

@@ -76,7 +76,7 @@ def newest_unfinished(root: Path) -> RunDir:
 
 def _nothing_to_resume(root: Path, runs: list[dict[str, Any]]) -> str:
     if not runs:
-        return f"--resume: there is no run in {root}. `rlvr train` starts one."
+        return f"--resume: no run in {root}. `rlvr train` starts one."
     finished = [run for run in runs if run["status"] == "finished"]
     extend = f" To extend the newest: rlvr train --resume {finished[-1]['path']} train.rollouts=N" if finished else ""
     counts = Counter(str(run["status"]) for run in runs)
@@ -164,7 +164,7 @@ def select_runs(runs: Iterable[dict[str, Any]], filters: Sequence[str] = ()) -> 
     """
     pairs = [text.partition("=") for text in filters]
     problems = [
-        f"{text}: is not a filter.{did_you_mean(field, FILTERS)} Write FIELD=VALUE, with one of {', '.join(FILTERS)}"
+        f"{text}: unknown filter.{did_you_mean(field, FILTERS)} Write FIELD=VALUE, with one of {', '.join(FILTERS)}"
         for text, (field, equals, _) in zip(filters, pairs, strict=True)
         if field not in FILTERS or not equals
     ]

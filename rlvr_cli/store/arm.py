@@ -97,7 +97,7 @@ def expand_keys(option: str, names: Sequence[str], recorded: Collection[str] = (
         if not below:
             candidates = [*KEYS.section_names, *KEYS.key_names]
             problems.append(
-                f"{option} {name}: no such key.{did_you_mean(name, candidates)} `rlvr config keys` lists them."
+                f"{option} {name}: unknown key.{did_you_mean(name, candidates)} `rlvr config keys` lists them."
             )
         keys |= below
     if problems:
@@ -180,7 +180,7 @@ def _duplicate_message(name: str, replicate: Replicate, first: Run, second: Run)
     reason = (
         f"they differ in {', '.join(differing)}, which --by can make arms of" if differing else "they repeat each other"
     )
-    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({reason}). Leave one out."
+    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({reason}). Remove one."
 
 
 def _single_arm_message(group: Sequence[Run], by: Sequence[str]) -> str:

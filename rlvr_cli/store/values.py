@@ -40,7 +40,7 @@ def resolve_metric(name: str | None, evaluations: Mapping[str, Evaluation]) -> t
         if name in plain:
             return name, 0 if name == GREEDY else n
         names = [ACCURACY, *FORMS, *plain]
-        raise UserError(f"--metric {name}: no such metric.{did_you_mean(name, names)} There are: {', '.join(names)}.")
+        raise UserError(f"--metric {name}: unknown metric.{did_you_mean(name, names)} Allowed: {', '.join(names)}.")
     kind, k = form[0], n if form[1] == "n" else int(form[1])
     smallest = 2 if kind == "maj" else 1
     if k < smallest:

@@ -233,7 +233,7 @@ class _AxisReader:
             unknown = [key for key in rule if key not in keys]
             names = ", ".join(sorted(keys))
             self.problems += [
-                (location, f"exclude: {key} is not an axis.{did_you_mean(key, keys)} Axes: {names}") for key in unknown
+                (location, f"exclude: unknown axis {key}.{did_you_mean(key, keys)} Axes: {names}") for key in unknown
             ]
             if not unknown:
                 exclusions.append(Exclusion(location, rule, yaml_text(item)))
@@ -342,7 +342,7 @@ class _AxisReader:
         options: dict[str, str] = {}
         for point in (point for axis in axes for point in axis.points if point.option is not None):
             if options.setdefault(name := point.values[METHOD], str(point.option)) != point.option:
-                message = f"{options[name]} and {point.option} are both called {name}; give one of them another name"
+                message = f"{options[name]} and {point.option} are both called {name}. Rename one"
                 self.problems.append((point.location, message))
         setters: dict[str, str] = {}
         for key in self.file.spec.set:
@@ -355,7 +355,7 @@ class _AxisReader:
                 if key in SET_BY_THE_SWEEP:
                     self.problems.append((axis.location, f"{key}: {SET_BY_THE_SWEEP[key]}"))
                 elif key in setters:
-                    wrong = f"{key} is set by {setters[key]} already; one of them would have no effect"
+                    wrong = f"{key} is also set by {setters[key]}. Remove one"
                     self.problems.append((axis.location, wrong))
                 setters.setdefault(key, f"another axis ({axis.location})")
 

@@ -78,7 +78,7 @@ def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> li
     failed = {status.entry.name: status.entry for status in folder.statuses(plan) if status.state == "failed"}
     all_names = {entry.name for entry in plan.named}
     problems = [
-        f"{name}: {'has not failed' if name in all_names else 'no such trial'}. Failed: {', '.join(failed) or 'none'}."
+        f"{name}: {'has not failed' if name in all_names else 'unknown trial'}. Failed: {', '.join(failed) or 'none'}."
         for name in names
         if name not in failed
     ]

@@ -76,7 +76,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
             problems.append((location, f"eval.set: {key}: has no effect; {reason}"))
         elif key == "eval.base_url":
             # On the command line of `rlvr eval` it would decide where API keys are sent.
-            message = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
+            message = "eval.set: eval.base_url: a server has one model, and each trial another. Remove it"
             problems.append((location, message))
         elif (name := key.removeprefix("eval.")) in EvalSpec.model_fields:
             problems.append((location, f"eval.set: {key}: write it as `{name}` of `eval`, without `set`"))

@@ -55,7 +55,7 @@ def check_optuna() -> None:
     """Raise UserError, with the install command, if Optuna is missing."""
     if importlib.util.find_spec("optuna") is None:
         raise UserError(
-            'search: the package optuna is not installed. pip install "rlvr[search]", or leave `search` out for a grid.'
+            'search: the package optuna is not installed. pip install "rlvr[search]", or remove `search` for a grid.'
         )
 
 

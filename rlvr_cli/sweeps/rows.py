@@ -112,7 +112,7 @@ def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRo
         return file
     rows = trial_rows(read_sweep(Path(path)), import_files=import_files)
     if name not in rows:
-        raise UserError(f"{path}: has no row {name!r}.{did_you_mean(name, rows)} Rows: {ellipsize(list(rows), SHOWN)}")
+        raise UserError(f"{path}: unknown row {name!r}.{did_you_mean(name, rows)} Rows: {ellipsize(list(rows), SHOWN)}")
     return rows[name]
 
 
@@ -153,7 +153,7 @@ def reported_problems(file: SweepFile, names: Sequence[str]) -> list[SpecProblem
         for name, values in table.rows.items():
             location = file.location("reported", number, "rows", name)
             if not any(fnmatchcase(row, name) for row in names):
-                problems.append((location, f"reported: {name} is not a trial.{did_you_mean(name, names)}"))
+                problems.append((location, f"reported: unknown trial {name}.{did_you_mean(name, names)}"))
             if len(values) != len(table.columns):
                 message = f"reported: {name} has {len(values)} numbers, and there are {len(table.columns)} columns"
                 problems.append((location, message))

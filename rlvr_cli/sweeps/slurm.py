@@ -53,7 +53,7 @@ def _resources(
             (
                 locate(f"slurm.{key}"),
                 f"slurm.{key}={getattr(config.slurm, key)}, and the sweep's slots.{slot}={size}: both set what one "
-                "trial gets. Leave one out, or make them equal",
+                "trial gets. Remove one, or make them equal",
             )
             for key, (slot, size) in sizes.items()
             if getattr(config.slurm, key) not in (None, size)
@@ -122,7 +122,7 @@ def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions)
     slurm.check_tools()
     plan = folder.read_plan()
     if plan.search is not None:
-        raise UserError(f"{folder.path}: is a search, which runs on this machine. Leave out --submit.")
+        raise UserError(f"{folder.path}: is a search, which runs on this machine. Remove --submit.")
     with folder.locked():
         queued = queued_jobs(folder)
         lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}

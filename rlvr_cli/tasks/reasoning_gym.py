@@ -78,7 +78,7 @@ def parse_keys(written: str) -> dict[str, Any]:
         try:
             datasets[name] = float(weight) if equals else 1.0
         except ValueError:
-            raise UserError(f"--task {written}: the weight of {name} is no number: {weight!r}.") from None
+            raise UserError(f"--task {written}: the weight of {name} is not a number: {weight!r}.") from None
         if not name:
             hint = "name a data set of reasoning-gym, as rg:countdown, or several, as rg:chain_sum,countdown=2"
             raise UserError(f"--task {written}: {hint}.")
@@ -130,7 +130,7 @@ class ReasoningGym(Task):
                 yield Contradiction(("task.datasets",), f"task.datasets: {name} is refused: {REFUSED[name]}")
         for name in self.options:
             if name not in self.datasets:
-                message = f"task.options: {name} is no data set of task.datasets.{did_you_mean(name, self.datasets)}"
+                message = f"task.options.{name}: unknown data set.{did_you_mean(name, self.datasets)}"
                 yield Contradiction(("task.options", "task.datasets"), message)
             if fixed := " and ".join(sorted({"seed", "size"} & set(self.options[name]))):
                 message = f"task.options: {name}: {fixed} follow from run.seed and the numbers of problems"
@@ -211,7 +211,7 @@ class ReasoningGym(Task):
         if not isinstance(answer, str):
             raise UserError(
                 f"task.datasets: {problem.data['dataset']} has no answer to problem {problem.id}, so it cannot be "
-                "worked out. Leave it out, or give your worked solutions (method.data)."
+                "worked out. Remove it, or give your worked solutions (method.data)."
             )
         return iter([f"<answer>{answer}</answer>"])
 
@@ -314,13 +314,13 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, options in datasets.items():
         if name not in DATASETS:
             hint = did_you_mean(name, DATASETS)
-            mistakes.append(f"task.datasets: {name}: reasoning-gym has no such data set.{hint} All: {_GALLERY}")
+            mistakes.append(f"task.datasets.{name}: unknown data set of reasoning-gym.{hint} All: {_GALLERY}")
             continue
         keys = [field.name for field in dataclasses.fields(DATASETS[name][1]) if field.name not in ("seed", "size")]
         unknown = [key for key in options if key not in keys]
         for key in unknown:
-            hint = f"{did_you_mean(key, keys)} It has {', '.join(keys)}."
-            mistakes.append(f"task.options.{name}.{key}: no such option.{hint}")
+            hint = f"{did_you_mean(key, keys)} Allowed: {', '.join(keys)}."
+            mistakes.append(f"task.options.{name}.{key}: unknown key.{hint}")
         if unknown:
             continue
         try:

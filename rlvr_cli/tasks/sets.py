@@ -46,7 +46,7 @@ def task_to_fetch(name: str) -> Task:
     on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
     if name not in sets:
         raise UserError(
-            f"{name}: no data set of that name.{did_you_mean(name, on_hub)} Those of the hub: {', '.join(on_hub)}."
+            f"{name}: unknown data set.{did_you_mean(name, on_hub)} Allowed (on the hub): {', '.join(on_hub)}."
         )
     if sets[name].generated:
         raise UserError(

@@ -176,11 +176,9 @@ class UserRows(Task):
                 message = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
                 yield Contradiction(("task.reward",), message)
         if self.reward and self.correct is not None and self.correct not in self.labels:
-            message = (
-                f"task.correct={self.correct!r} is none of the reward functions {', '.join(self.labels)}."
-                f"{did_you_mean(self.correct, self.labels)}"
-            )
-            yield Contradiction(("task.correct", "task.reward"), message.removesuffix("."))
+            hint = f"{did_you_mean(self.correct, self.labels)} Allowed: {', '.join(self.labels)}"
+            message = f"task.correct={self.correct!r}: unknown reward function.{hint}"
+            yield Contradiction(("task.correct", "task.reward"), message)
         if self.reward_values[0] >= self.reward_values[1]:
             message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
             yield Contradiction(("task.reward_values",), message)

@@ -157,7 +157,7 @@ def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonst
 def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
     """Return the rows of a JSONL file of prompt and completion. Raises UserError with the line of every bad row."""
     if not path.exists():
-        raise UserError(f"method.data={str(path)!r}: no such file. Give a .jsonl file of prompt and completion.")
+        raise UserError(f"method.data={str(path)!r}: no such file. Name a .jsonl file of prompt and completion.")
     if path.is_dir() or not is_jsonl(path):
         raise UserError(f"method.data={str(path)!r}: not a .jsonl or .jsonl.gz file of prompt and completion.")
     demonstrations, problems = [], []

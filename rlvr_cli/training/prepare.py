@@ -131,7 +131,7 @@ def join(config: Config, world: World) -> int:
     devices = torch.cuda.device_count()
     if world.processes == 1 and devices > 1:
         raise UserError(
-            f"{devices} GPUs are visible, and launch.processes=1 trains on one: give --processes {devices} to use "
+            f"{devices} GPUs are visible, and launch.processes=1 trains on one: use --processes {devices} to use "
             "them all, or set CUDA_VISIBLE_DEVICES=0."
         )
     if 0 < devices <= world.local_rank:

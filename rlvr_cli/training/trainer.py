@@ -131,8 +131,8 @@ class PolicyTrainer(GRPOTrainer):
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         if dropout and args.disable_dropout:
-            raise ValueError("dropout=True and args.disable_dropout=True cannot be combined. Remove one.")
-        self.method = named.with_max_length(args.max_completion_length)
+            raise ValueError("dropout=True and disable_dropout=True in args cannot be combined. Remove one.")
+        self.method = named.bound(args.max_completion_length)
         self.rollouts, self.tis_cap = rollouts, tis_cap
         self.correct, self.correct_above = correct, correct_above
         self._check_arguments()
@@ -166,12 +166,11 @@ class PolicyTrainer(GRPOTrainer):
         keep_generation_config(self.model)
         if correct is not None and correct not in self.reward_func_names:
             names = self.reward_func_names
-            raise ValueError(
-                f"unknown reward function {correct!r}.{did_you_mean(correct, names)} Set correct={' or '.join(names)}."
-            )
-        # TRL's model card would name GRPO.
-        self._name, self._tag_names, self._paper = card_metadata(named.name)
-        # TRL has loaded the reference of the KL term; the penalty is part of the method.
+            hint = f"{did_you_mean(correct, names)} Allowed: {', '.join(names)}."
+            raise ValueError(f"correct={correct!r}: unknown reward function.{hint}")
+        # For TRL's model card, which would name GRPO.
+        self._name, self._tag_names, self._paper = card_parts(named.name)
+        # TRL loads the reference of the KL term; the penalty is part of the method.
         self.beta = 0.0
         self.num_generations = self.group_size
         if self.args.device.type == "cuda":
@@ -230,8 +229,8 @@ class PolicyTrainer(GRPOTrainer):
             )
         if method.initial_entropy_samples is not None:
             raise ValueError(
-                f"shaping.entropy_filter.samples={method.initial_entropy_samples} requires sampling before training, "
-                "which TRL's generation does not do. Remove it to measure the first rollout."
+                f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
+                "own generation does not. Remove it, so that the first rollout is measured."
             )
 
     # --- hooks of a run ----------------------------------------------------------------------------------------

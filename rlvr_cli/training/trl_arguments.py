@@ -72,13 +72,13 @@ def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     taken = [name for name in METHOD_ARGUMENTS if getattr(arguments, name) != fields[name].default]
     if taken:
         raise ValueError(
-            f"GRPOConfig sets what the method {method.name} decides; leave it out: "
+            f"GRPOConfig sets what the method {method.name} decides. Remove: "
             + "; ".join(f"{name} ({_describe_replacement(name, arguments, method)})" for name in taken)
         )
     if method.kl.beta > 0 and method.kl.bias_correction and not arguments.use_bias_correction_kl:
         raise ValueError(
             f"use_bias_correction_kl=False, but the KL term of the method {method.name} has kl.bias_correction=true: "
-            "leave one of the two out."
+            "remove one."
         )
     accumulation = arguments.gradient_accumulation_steps
     if arguments.steps_per_generation % accumulation:

@@ -44,7 +44,7 @@ def check_devices(launch: LaunchConfig) -> None:
     if PartialState().distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU):
         raise UserError(
             f"launch.deepspeed={launch.deepspeed} shards the model across GPUs, but this process has none. On CPUs "
-            "leave it out: every process then holds the whole model, and the numbers are the same."
+            "remove it: every process then holds the whole model, and the numbers are the same."
         )
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 

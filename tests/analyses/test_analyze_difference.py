@@ -74,7 +74,7 @@ def test_a_policy_that_was_not_kept_has_a_stand_in_and_a_note(copy: Path, capsys
     [
         (["dgpo", "grop"], "Did you mean `grpo`?"),
         (["dgpo", "ppo"], "value head"),
-        (["dgpo", "grpo", "--step", "5"], "There are: 4, 8, 12"),
+        (["dgpo", "grpo", "--step", "5"], "Allowed: 4, 8, 12"),
         (["dgpo", "grpo", "--rollout", "2", "--step", "4"], "steps 9 to 12"),
         (["dgpo", "grpo", "--output", "x.pdf"], ".png or .svg"),
     ],

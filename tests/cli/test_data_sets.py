@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.train import _next
+from rlvr_cli.cli.train import _next_command
 from rlvr_cli.config.load import load_config
 
 DIRECTIONS = ["--task", "math", "task.data=dsr_uniform"]
@@ -49,7 +49,7 @@ def test_plan_counts_the_problems_that_are_on_this_machine(capsys, folder):
     plan = json.loads(shown)
     assert plan["problems_from"] == "dsr_uniform" and 30 < plan["problems"] <= 40
     code, _, error = outcome(capsys, "plan", *DIRECTIONS, "task.data_dir=x", "--data-dir", folder)
-    assert code == 2 and "set the same thing" in error
+    assert code == 2 and "cannot be combined. Remove one" in error
 
 
 def test_the_folder_of_the_environment_shows_in_the_origins(capsys, folder, monkeypatch):
@@ -81,4 +81,4 @@ def test_sets_lists_every_data_set(capsys, folder):
 )
 def test_the_evaluation_that_a_finished_run_names_has_problems(task, data, end):
     config = load_config(task=task, overrides=[f"task.data={data}"] if data else [])
-    assert _next(config, Path("runs/one")) == f"next: rlvr eval runs/one {end}"
+    assert _next_command(config, Path("runs/one")) == f"next: rlvr eval runs/one {end}"

@@ -73,7 +73,7 @@ def test_something_missing_is_an_exit_code_and_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [Finding("python", "ok", "3.11"), Finding("trl", "problem", "not installed", "pip install trl")]
-    monkeypatch.setattr(doctor, "all_findings", lambda: found)
+    monkeypatch.setattr(doctor, "run_checks", lambda: found)
     assert run(["doctor"]) == 1
     assert "  pip install trl\n" in capsys.readouterr().out
     assert run(["doctor", "--format=json"]) == 1
@@ -95,7 +95,7 @@ def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every check answers here, and the environment that runs the tests lacks no package."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    findings = doctor.all_findings()
+    findings = doctor.run_checks()
     names = {finding.name for finding in findings}
     assert {"python", "trl", "torch", "cores", "memory", "disk", "lab model", "hub"} <= names
     assert not [finding for finding in doctor.check_packages() if finding.status == "problem"]

@@ -132,7 +132,7 @@ def test_not_into_the_run_and_not_of_a_model(
     assert run(["export", str(of_run.path), "--output", str(of_run.path / "model")]) == 2
     assert "is inside the run" in capsys.readouterr().err
     assert run(["export", "lab", "--output", str(tmp_path / "model")]) == 2
-    assert "no run of that name" in capsys.readouterr().err
+    assert "no such run in" in capsys.readouterr().err
 
 
 def test_a_push_without_a_login_is_refused_first(

@@ -80,7 +80,7 @@ def test_a_list_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["name"] for row in rows if row["kind"] == "modifier"} == set(MODIFIERS)
     assert "| dgpo |" in shown(capsys, "list", "--format", "markdown")
     assert r"\begin{tabular}" in shown(capsys, "list", "--format", "latex")
-    assert "There are: table, json." in refused(capsys, "show", "dgpo", "--format", "csv")
+    assert "Allowed: table, json." in refused(capsys, "show", "dgpo", "--format", "csv")
 
 
 # --- show ----------------------------------------------------------------------------------------------------------
@@ -165,16 +165,16 @@ def test_old_probabilities_may_be_written_in_three_ways(
     [
         (["dgpo", "--output", "w.pdf"], ".png or .svg"),
         (["dgpo", "--output", "w"], ".png or .svg"),
-        (["dgpo", "--output", "no-such-folder/w.png"], "there is no folder"),
+        (["dgpo", "--output", "no-such-folder/w.png"], "no such folder: no-such-folder"),
         (["dgop"], "Did you mean `dgpo`?"),
-        (["sft"], "without an old policy"),
+        (["sft"], "no token weight"),
         (["dgpo", "--old-prob", "1.5"], "--old-prob 1.5"),
         (["dgpo", "--old-prob", "0"], "--old-prob 0"),
         (["dgpo", "--old-prob", "often"], "--old-prob often"),
-        (["dgpo", "--old-prob", "0.1,0.2,0.3,0.4,0.5,0.6"], "5 at most"),
+        (["dgpo", "--old-prob", "0.1,0.2,0.3,0.4,0.5,0.6"], "at most 5"),
         (["dgpo", "0.5"], "0.5"),
         (["acpo", "--spread", "1"], "--spread 1"),
-        (["grpo", "dapo", "dr-grpo", "gspo", "rloo", "ppo", "cispo", "gppo", "aspo"], "8 at most"),
+        (["grpo", "dapo", "dr-grpo", "gspo", "rloo", "ppo", "cispo", "gppo", "aspo"], "at most 8"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(

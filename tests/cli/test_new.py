@@ -43,4 +43,4 @@ def test_the_beginning_runs_as_it_is(kind: str, folder: Path, capsys: pytest.Cap
     assert len(printed) >= 4
     for command in printed:
         pasted(command)
-    assert run(["new", kind, "my_own"]) == 2 and "exists already" in capsys.readouterr().err
+    assert run(["new", kind, "my_own"]) == 2 and "exists. Choose another name" in capsys.readouterr().err

@@ -40,4 +40,4 @@ def test_filters(root: Path, capsys: pytest.CaptureFixture[str], filters: list[s
 
 def test_filters_that_nothing_fits(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runs", "list", "--runs", str(root), "task=math", "status=killed"]) == 0
-    assert capsys.readouterr().out.split() == f"None of the 4 runs in {root} fits task=math status=killed.".split()
+    assert capsys.readouterr().out.split() == f"None of the 4 runs in {root} matches task=math status=killed.".split()

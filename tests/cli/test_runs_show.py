@@ -60,7 +60,7 @@ def test_completions_are_shown_with_prompt_verdict_and_reason(
     problems = {one["problem"] for one in stored}
     assert {one["problem"] for one in listed[: len(problems)]} == problems
     assert run(["runs", "samples", str(trained.path), "--step", "7"]) == 2
-    assert "there are steps 1 to 6" in capsys.readouterr().err
+    assert "Allowed: 1 to 6" in capsys.readouterr().err
 
 
 def curves_of(*lines: dict[str, Any]) -> dict[str, Any]:

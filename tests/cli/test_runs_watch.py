@@ -58,7 +58,7 @@ def test_one_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         *("sweep/a", "running", "1/30", "1.500", "0.500", "0.250", "20.0", "150", "2 min")
     ]
     assert run(["runs", "watch", "--once", "--runs", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"No run is running in {tmp_path} (2 that are not: --all).\n"
+    assert capsys.readouterr().out == f"No run is running in {tmp_path} (--all shows 2 more).\n"
 
 
 def test_files_that_a_run_has_not_written_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def test_pieces_give_the_same_verdicts(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_workers_are_for_tasks_that_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score(write(tmp_path / "in.jsonl", kk_rows(2)), tmp_path / "out.jsonl", "--workers", "2", code=2)
-    assert "--workers 2: kk is not judged in worker processes" in capsys.readouterr().err
+    assert "--workers 2: has no effect with task kk" in capsys.readouterr().err
 
 
 def test_bad_lines_are_named_at_once_before_anything_is_judged(
@@ -211,7 +211,7 @@ def test_an_output_that_exists_is_kept_or_replaced_as_asked(tmp_path: Path, caps
     source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
     before = score(source, target)
     score(source, target, "--rule", "strict", code=2)
-    assert "out.jsonl exists. Choose another file, or give --overwrite." in capsys.readouterr().err
+    assert "out.jsonl exists. Choose another file, or use --overwrite." in capsys.readouterr().err
     assert answers(target) == before
     assert len(score(write(source, kk_rows(6)), target, "--rule", "strict", "--overwrite")) == 6
     score(source, source, code=2)
@@ -275,9 +275,9 @@ def test_neither_standard_input_nor_output_nor_a_compressed_output(
     source = write(tmp_path / "in.jsonl", kk_rows(2))
     monkeypatch.chdir(tmp_path)
     score(source, Path("-"), code=2)
-    assert "--output -: nothing is written to standard output" in capsys.readouterr().err
+    assert "--output -: cannot be standard output" in capsys.readouterr().err
     score(Path("-"), Path("out.jsonl"), code=2)
-    assert "--input -: standard input cannot be used" in capsys.readouterr().err
+    assert "--input -: cannot be standard input" in capsys.readouterr().err
     score(source, Path("out.jsonl.gz"), code=2)
-    assert "--output out.jsonl.gz: what is written is not compressed" in capsys.readouterr().err
+    assert "--output out.jsonl.gz: the output is not compressed" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -11,7 +11,7 @@ from rlvr_cli.describe.pages import (
     COMMAND,
     INDEX,
     MODIFIER_PAGE,
-    page_families,
+    methods_by_page,
     stale_pages,
 )
 from rlvr_cli.methods.names import BASES
@@ -34,8 +34,8 @@ def test_no_generated_part_is_stale() -> None:
 
 def test_every_method_is_on_one_page_and_there_is_no_other_page() -> None:
     pages = {path.name for path in PAGES.glob("*.md")}
-    assert pages == {INDEX, MODIFIER_PAGE, COST_PAGE, OWN_PAGE, *page_families()}
-    assert sorted(name for names in page_families().values() for name in names) == sorted(BASES)
+    assert pages == {INDEX, MODIFIER_PAGE, COST_PAGE, OWN_PAGE, *methods_by_page()}
+    assert sorted(name for names in methods_by_page().values() for name in names) == sorted(BASES)
 
 
 def test_the_costs_are_those_of_every_method_that_samples() -> None:

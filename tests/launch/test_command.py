@@ -55,8 +55,8 @@ def test_a_batch_that_cannot_be_shared(overrides: list[str], said: list[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--processes", "2", "launch.processes=4"], "--processes 2  and launch.processes=4 set the same thing"),
-        (["--resume", "{folder}", "--processes", "2"], "leave out --config"),
+        (["--processes", "2", "launch.processes=4"], "--processes 2  and launch.processes=4 cannot be combined"),
+        (["--resume", "{folder}", "--processes", "2"], "Remove --config"),
     ],
 )
 def test_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:

@@ -146,7 +146,7 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
         "best of 2 by accuracy (held-out, in training): lopti, "
         f"0.490 (95% interval over 3 seeds {low:.3f} to {high:.3f})"
     )
-    assert "chosen out of 2 by this number, so the number is biased high" in second
+    assert "Winner's curse: the best of 2 arms, so this number is biased high" in second
 
 
 def test_the_interval_over_seeds_stays_in_the_range_of_a_share(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_row_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[st
     assert run(["plan", "-c", str(table)]) == 2
     assert "is a sweep file, not a configuration" in capsys.readouterr().err
     assert run(["plan", "-c", f"{table}:small-dgpi"]) == 2
-    assert "s.yaml: has no row 'small-dgpi'. Did you mean `small-dgpo`?" in capsys.readouterr().err
+    assert "s.yaml: unknown row 'small-dgpi'. Did you mean `small-dgpo`?" in capsys.readouterr().err
 
 
 def test_a_configuration_is_not_taken_for_a_sweep_file(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +125,7 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
         ("list: [{name: a, optimizer.lr: 1e-3}]\nexclude: ['b*']", "s.yaml:2 exclude: b* matches no trial"),
         (
             TABLE.replace("small-plain:", "smal-plain:"),
-            "reported: smal-plain is not a trial. Did you mean `small-plain`?",
+            "reported: unknown trial smal-plain. Did you mean `small-plain`?",
         ),
         (TABLE.replace("[2, 3]", "[2]"), "*-dgpo has 1 numbers, and there are 2 columns"),
     ],

@@ -31,7 +31,7 @@ def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: 
     assert run(["sweep", "status", str(place.path)]) == 0
     shown = capsys.readouterr().out
     number = len(ranking.complete)
-    assert f"best of {number} by accuracy" in shown and f"It was chosen out of {number} by this number" in shown
+    assert f"best of {number} by accuracy" in shown and f"Winner's curse: the best of {number} arms" in shown
     assert f"confirm: rlvr sweep {place.path / CONFIRM} && rlvr compare {place.path.parent}/s-confirm" in shown
     assert "pruned: accuracy was" in shown and "search: 5 configurations; ended: the 5 configurations" in shown
     assert run(["sweep", "status", str(place.path), "--format=json"]) == 0

@@ -70,7 +70,7 @@ def test_a_dry_run_prints_the_job_and_leaves_nothing(
         ("grid: {slurm.gpus_per_node: [4]}\n", "pair.yaml:4  slurm.gpus_per_node=4 for 1 process"),
         ("slots: {gpus: 2}\n", "slurm.gpus_per_node=2 for 1 process"),
         ("slots: {cores: 2}\nset: {slurm.cpus_per_task: 4}\n", "pair.yaml:5  slurm.cpus_per_task=4, and the sweep's"),
-        ("set: {model.name: ./none}\n", "there is no folder ./none"),
+        ("set: {model.name: ./none}\n", "no such folder: ./none"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_submitted(

@@ -84,9 +84,9 @@ def test_only_a_sweep_of_this_machine_is_signalled(
         lock = place.path / ".lock"
         assert lock.read_text() == f"{os.getpid()}@{socket.gethostname()}\n"
         lock.write_text(f"{child}@{host}\n")
-        monkeypatch.setattr("rlvr_cli.cli.sweep.STOP_SECONDS", 0.0)
+        monkeypatch.setattr("rlvr_cli.cli.sweep.STOP_TIMEOUT", 0.0)
         assert run(["sweep", "stop", str(place.path)]) == (2 if host == "elsewhere" else 1)
-    said = f"{place.path}: runs on elsewhere; stop it there." if host == "elsewhere" else "was asked to stop"
+    said = f"{place.path}: runs on elsewhere. Stop it there." if host == "elsewhere" else "not all trials have saved"
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -96,9 +96,9 @@ def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         ("status", "nowhere"): "nowhere: no sweep of this name, and no such folder or file.",
         ("stop", str(place.path)): "is not running",
         ("retry", str(place.path)): "no trial has failed",
-        ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: no such trial",
+        ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: unknown trial",
         ("missing.yaml",): "missing.yaml  no such file",
-        (str(file), "--speed", "x"): "--speed is for --dry-run",
+        (str(file), "--speed", "x"): "--speed needs --dry-run",
         (str(file), "--workers", "9999", "--dry-run", "optimizer.lrr=1"): "optimizer.lrr: unknown key",
     }
     for line, said in cases.items():

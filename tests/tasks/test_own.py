@@ -263,7 +263,7 @@ def test_keys_that_cannot_stand_are_refused(folder: Path, capsys: pytest.Capture
         (("task.reward=[rewards.py:exact, rewards.py:exact]",), "Rename one"),
         (("task.reward_weights=[1, 2]",), "2 numbers and task.reward 1"),
         (("task.reward_values=[1, 0]",), "lowest value first"),
-        (("task.correct=exat",), r"none of the reward functions exact\. Did you mean `exact`\?"),
+        (("task.correct=exat",), r"unknown reward function\. Did you mean `exact`\? Allowed: exact"),
         (("task.chat_template=false", "task.chat_template_kwargs={enable_thinking: true}"), "leaves it out"),
         (("task.held_out=0.5",), "less than 0.5|below 0.5"),
     ):

@@ -154,13 +154,13 @@ def test_bad_input_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) ->
     for arguments, hint in (
         (["rg:"], "name a data set of reasoning-gym, as rg:countdown"),
         (["rg"], "names no data set"),
-        (["rg:countdown,chain_sum=much"], "the weight of chain_sum is no number: 'much'"),
-        (["rg:countdwn"], "countdwn: reasoning-gym has no such data set. Did you mean `countdown`?"),
+        (["rg:countdown,chain_sum=much"], "the weight of chain_sum is not a number: 'much'"),
+        (["rg:countdwn"], "task.datasets.countdwn: unknown data set of reasoning-gym. Did you mean `countdown`?"),
         (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier reads no minus sign"),
-        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: no such option. Did you"),
+        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: unknown key. Did you"),
         (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (says"),
         (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed follow from run.seed"),
-        (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is no data set of task.datasets. Did you mean `gcd`?"),
+        (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "task.options.gdc: unknown data set. Did you mean `gcd`?"),
     ):
         assert rlvr(["tasks", "show", *arguments]) == 2
         assert hint in (err := capsys.readouterr().err) and "Traceback" not in err, arguments
