@@ -42,12 +42,13 @@ PAGE = f"""\
 
 A training alternates sampling, verification and updates. A method changes its cost in four ways:
 
-- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and GTPO's entropies a pass without gradient.
-  The tables below count them.
+- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and GTPO's
+  entropies a pass without gradient. The tables below count them.
 - **Optimizer steps of a rollout.** Lopti takes two where GRPO takes one, each on its own tokens.
-- **Completions without a gradient.** GRPO skips groups of equal rewards; a KL term, a value head or advantages without a group mean train on them too. So
-  the ratio to GRPO grows with their share: Lopti's update takes 2.3 times GRPO's time if no group has equal rewards, 4.5 times if half have
-  ([every method, measured](../performance.md#every-method-over-our-grpo)).
+- **Completions without a gradient.** GRPO skips groups of equal rewards; a KL term, a value head or advantages
+  without a group mean train on them too. So the ratio to GRPO grows with their share: Lopti's update takes 2.3 times
+  GRPO's time if no group has equal rewards, 4.5 times if half have ([every method,
+  measured](../performance.md#every-method-over-our-grpo)).
 - **Length.** A policy that learns to write more costs more to sample. Only a run shows it.
 
 In memory, a KL term needs a frozen copy of the weights, except with an adapter, whose base model is the reference.
@@ -58,11 +59,12 @@ In memory, a KL term needs a frozen copy of the weights, except with an adapter,
 
 ## Passes, counted
 
-The lab's model samples one rollout ({PROMPTS} prompts x {GROUP} completions of at most {LENGTH} tokens), and every preset trains on it. The columns
-give forward passes per completion: *with gradient* (and a backward pass), *without* (old log-probs, entropies, values), and
-of the *reference* model. *FLOPs* are those of the matrix products, padding included, relative to `grpo` with as many
-updates. Sampling and verification are not counted; tokens and prompts that [training skips](../speed.md) are. `reweight`
-and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti` don't. Regenerate with `make docs`."""
+The lab's model samples one rollout ({PROMPTS} prompts x {GROUP} completions of at most {LENGTH} tokens), and every
+preset trains on it. The columns give forward passes per completion: *with gradient* (and a backward pass), *without*
+(old log-probs, entropies, values), and of the *reference* model. *FLOPs* are those of the matrix products, padding
+included, relative to `grpo` with as many updates. Sampling and verification are not counted; tokens and prompts that
+[training skips](../speed.md) are. `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti`
+don't. Regenerate with `make docs`."""
 
 
 @dataclass(frozen=True)

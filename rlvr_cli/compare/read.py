@@ -137,7 +137,9 @@ def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
         )
     if not named:
         names = sorted(arms, key=lambda name: not name.startswith(wanted))
-        raise UserError(f"--baseline {wanted}: unknown arm.{did_you_mean(wanted, names)} Allowed: {ellipsize(names, 6)}.")
+        raise UserError(
+            f"--baseline {wanted}: unknown arm.{did_you_mean(wanted, names)} Allowed: {ellipsize(names, 6)}."
+        )
     return named[0]
 
 

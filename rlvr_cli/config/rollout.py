@@ -24,9 +24,6 @@ class VllmConfig(Section):
     gpu_memory: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None, description="Fraction of a GPU's memory that vLLM may use; null = 0.3."
     )
-    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
-        1, description="Tensor-parallel size: GPUs per copy of the model in vLLM."
-    )
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(1, description="vLLM's tensor-parallel size, in GPUs.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Data type of vLLM's weights; auto = bfloat16 on a GPU, else float32."

@@ -106,7 +106,7 @@ class _Reading:
             reason = "is not a configuration: not named *.yaml, and its keys are not sections"
             self.problems.append((str(file), reason))
         elif fault := other_format(document.data):
-            self.problems.append((document.at(file, (FORMAT_KEY,)), fault))
+            self.problems.append((document.location(file, (FORMAT_KEY,)), fault))
         else:
             for path, line in _included_files(file, document, self.problems):
                 yield from self.sources(path, f"{file}:{line}", (*above, file))

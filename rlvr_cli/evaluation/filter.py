@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import RunError, UserError, collecting
+from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_text
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, runs_root
@@ -63,16 +63,16 @@ def make_filter(options: FilterOptions) -> EvalJob:
     if options.attempts < 1:
         errors.append(f"--samples {options.attempts}: must be at least 1.")
     else:
-        with collecting(errors):
+        with collect_problems(errors):
             parse_keep(options.keep_correct, options.attempts)
     if options.split not in SPLITS:
         errors.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    with collecting(errors):
+    with collect_problems(errors):
         root = runs_root(options.overrides)
-    with collecting(errors):
+    with collect_problems(errors):
         target = find_target(preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
-    with collecting(errors):
+    with collect_problems(errors):
         config = load_config(
             files,
             task=options.task,
@@ -89,7 +89,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
             errors += option_problems(config, named=bool(filter_overrides(options.overrides, "eval.base_url=")))
         # Check only a folder that this call sets: a run's may be unused.
         if filter_overrides(options.overrides, "task.data_dir="):
-            with collecting(errors):
+            with collect_problems(errors):
                 check_folder(config.task)
     meta = _meta_path(options.output)
     errors += output_problems(options.output, source=source, rows=True, overwrite=options.overwrite, companions=[meta])

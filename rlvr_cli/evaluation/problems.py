@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
@@ -28,7 +28,7 @@ def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
     for number in sorted(range(len(jobs)), key=lambda number: _on_hub(jobs[number])):
         if problems and _on_hub(jobs[number]):
             break
-        with collecting(problems):
+        with collect_problems(problems):
             read[number] = _with_problems(jobs[number], say)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.estimates import PairedComparison, compare_by_subgroup
@@ -98,7 +98,7 @@ def _clip_to_positions(jobs: Sequence[EvalJob], subject: EvaluatedModel, view: P
     clipped, problems = list[EvalJob](), list[str]()
     limits = (facts.style, facts.tokenizer, facts.positions, f"positions of {subject.label}")
     for job in jobs:
-        with collecting(problems):
+        with collect_problems(problems):
             clipped.append(_clip_max_tokens(job, subject, *limits, view))
     if problems:
         raise UserError(problems)

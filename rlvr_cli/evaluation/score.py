@@ -159,7 +159,7 @@ def check_keys(overrides: Sequence[str]) -> None:
             [
                 f"{key}: has no effect, because --input contains the problems. Remove it (`rlvr tasks generate` writes "
                 "problems with such keys)."
-                for key in idle
+                for key in unused
             ]
         )
 

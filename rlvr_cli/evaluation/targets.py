@@ -94,7 +94,11 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     except UserError as error:
         runs = list(run_folders(runs_root)) if runs_root.is_dir() else []
         close = difflib.get_close_matches(name, runs, len(runs), 0) if runs else []
-        hint = f"Runs in {runs_root}: {ellipsize(close, SHOWN)}." if runs else f"There is no run in {runs_root.absolute()}."
+        hint = (
+            f"Runs in {runs_root}: {ellipsize(close, SHOWN)}."
+            if runs
+            else f"There is no run in {runs_root.absolute()}."
+        )
         *others, last = error.problems
         raise UserError([*others, f"{last} {name!r} is not a run either.{did_you_mean(name, runs)} {hint}"]) from error
     weights = None if source.kind == "hub" else Path(source.location)
@@ -110,7 +114,9 @@ def _sweep_message(name: str, folder: Path) -> str:
     if folder.name != base:
         problem, guess = f"no run of this name in the sweep {folder}", did_you_mean(f"{folder}/{base}", trials)
     every = f"`{command_to_evaluate(content)}` evaluates all"
-    return f"{name}: {problem}.{guess} Name one of its {count(len(trials), 'trial')}: {ellipsize(trials, SHOWN)}; {every}."
+    return (
+        f"{name}: {problem}.{guess} Name one of its {count(len(trials), 'trial')}: {ellipsize(trials, SHOWN)}; {every}."
+    )
 
 
 def find_source_run(name: str, runs_root: Path) -> RunDir | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.files import finite, read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.scores import Array
@@ -80,14 +80,14 @@ def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: b
 
 def average_by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
     """Return one point per rollout: the mean of its finite values."""
-    finite: dict[int, list[float]] = {}
+    by_rollout: dict[int, list[float]] = {}
     for rollout, value in values:
         if (finite_value := finite(value)) is not None:
-            finite.setdefault(rollout, []).append(finite_value)
+            by_rollout.setdefault(rollout, []).append(finite_value)
     # Divide before adding: the sum of large values may overflow.
     means = (
         (x, terms[0] if len(terms) == 1 else math.fsum(value / len(terms) for value in terms))
-        for x, terms in finite.items()
+        for x, terms in by_rollout.items()
     )
     return tuple(sorted(means))
 

@@ -215,7 +215,7 @@ def read_sweep(path: Path) -> SweepFile:
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
         raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are not those of a sweep")
     if fault := other_format(document.data):
-        raise UserError(layout([(document.at(path, (FORMAT_KEY,)), fault)]))
+        raise UserError(format_problems([(document.location(path, (FORMAT_KEY,)), fault)]))
     spec, faults = read_section(SweepSpec, document.data)
     unknown = set(document.data) - set(SweepSpec.model_fields)
     if unknown and set(document.data) <= {*Config.model_fields, INCLUDE, FORMAT_KEY}:

@@ -55,8 +55,8 @@ Data = Annotated[
 DataDir = Annotated[
     Text | None,
     Field(
-        description="Folder of the named data sets; null = RLVR_DATA_DIR if set, else data/public if `rlvr tasks fetch` "
-        "has put the set there, else the hub. An explicit null means the hub."
+        description="Folder of the named data sets; null = RLVR_DATA_DIR if set, else data/public if `rlvr tasks "
+        "fetch` has put the set there, else the hub. An explicit null means the hub."
     ),
 ]
 RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict = judges meaning, not surface.")]

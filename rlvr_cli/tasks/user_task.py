@@ -299,7 +299,9 @@ class SandboxedTask(Task):
                 f"{count:,} were requested ({read:,} read; {dropped}). Generate more, or request fewer ({key})"
             )
         if left_out or twice:
-            print_stderr(f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
+            print_stderr(
+                f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: left out."
+            )
         return list(problems.values())[:count]
 
     def _collect(
@@ -350,8 +352,8 @@ class SandboxedTask(Task):
         )
         if list(map(_problem_row, problems)) != list(map(_problem_row, again)):
             raise RunError(
-                f"{self._method_line('problems')}: problems returns other {split} problems for the same arguments. Draw "
-                'them by random.Random(f"{split} {seed}"), and change nothing that the next call reads'
+                f"{self._method_line('problems')}: problems returns other {split} problems for the same arguments. "
+                'Draw them by random.Random(f"{split} {seed}"), and change nothing that the next call reads'
             )
         return problems
 

@@ -132,7 +132,7 @@ class PolicyTrainer(GRPOTrainer):
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         if dropout and args.disable_dropout:
             raise ValueError("dropout=True and disable_dropout=True in args cannot be combined. Remove one.")
-        self.method = named.bound(args.max_completion_length)
+        self.method = named.with_max_length(args.max_completion_length)
         self.rollouts, self.tis_cap = rollouts, tis_cap
         self.correct, self.correct_above = correct, correct_above
         self._check_arguments()
@@ -168,8 +168,8 @@ class PolicyTrainer(GRPOTrainer):
             names = self.reward_func_names
             hint = f"{did_you_mean(correct, names)} Allowed: {', '.join(names)}."
             raise ValueError(f"correct={correct!r}: unknown reward function.{hint}")
-        # For TRL's model card, which would name GRPO.
-        self._name, self._tag_names, self._paper = card_parts(named.name)
+        # TRL's model card would name GRPO.
+        self._name, self._tag_names, self._paper = card_metadata(named.name)
         # TRL loads the reference of the KL term; the penalty is part of the method.
         self.beta = 0.0
         self.num_generations = self.group_size

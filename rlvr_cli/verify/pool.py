@@ -25,8 +25,8 @@ CACHED_PAIRS = 20_000
 class MathPool(processes.Pool):
     """Judges pairs (gold answer, answer) in worker processes.
 
-    The calling process only runs ``math_answer.compare_plain`` (or ``compare_plain_paper``). The first pair that it leaves undecided
-    starts a worker, which imports SymPy.
+    The calling process only runs ``math_answer.compare_plain`` (or ``compare_plain_paper``). The first pair that it
+    leaves undecided starts a worker, which imports SymPy.
 
     Args:
         workers: number of processes.
