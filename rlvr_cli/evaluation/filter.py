@@ -28,6 +28,7 @@ from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.evaluation.targets import find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
@@ -93,7 +94,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
     wrong += output_problems(options.output, source=source, rows=True, overwrite=options.overwrite, companions=[meta])
     if wrong:
         raise UserError(list(dict.fromkeys(wrong)))
-    task = config.task.for_model(target.subjects[0].style or "logic_rl")
+    task = config.task.for_model(target.subjects[0].style or DEFAULT_STYLE)
     most = config.task.training_problems if task.is_generated else ALL_ROWS
     if asked_by(options.overrides, "eval.problems"):
         most = config.eval.problems
@@ -251,7 +252,7 @@ def _for_training(job: EvalJob, task: Task) -> int:
     """Return the number of problems that a training on the output has; it holds the others out."""
     data = f"./{job.out}" if job.out is not None and not job.out.is_absolute() else str(job.out)
     config = job.config.task.model_copy(update={"data": data, "data_dir": None})
-    style = str(task.settings.get("style", "logic_rl"))
+    style = str(task.settings.get("style", DEFAULT_STYLE))
     try:
         return len(config.for_model(style).problems("train", ALL_ROWS, 0))
     except UserError:

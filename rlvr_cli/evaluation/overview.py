@@ -152,11 +152,11 @@ def average_over(
         rows: the problems' values of each benchmark. samples: the samples a problem of each benchmark.
         suite_samples: of the suite's setting; with another number an `avg` is not the figure that the suite names.
     """
-    for benchmark, figure in average.parts:
+    for benchmark, figure in average.figures:
         if figure == "avg" and samples[benchmark] != suite_samples[benchmark]:
             return f"{benchmark} was evaluated with {samples[benchmark]} samples, not {suite_samples[benchmark]}"
     by_benchmark: dict[str, list[str]] = {}
-    for benchmark, figure in average.parts:
+    for benchmark, figure in average.figures:
         by_benchmark.setdefault(benchmark, []).append(_metric_of(figure, samples[benchmark]))
     strata: list[tuple[list[float], float]] = []
     for benchmark, metrics in by_benchmark.items():
@@ -167,6 +167,6 @@ def average_over(
         for row in rows[benchmark]:
             value = math.fsum(row.values[metric] for metric in metrics) / len(metrics)
             groups.setdefault(row.subgroup if average.by_subgroup else "", []).append(value)
-        share = len(metrics) / len(average.parts) / len(groups)
+        share = len(metrics) / len(average.figures) / len(groups)
         strata += [(values, share) for values in groups.values()]
     return macro_interval(strata)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
@@ -15,6 +15,8 @@ from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
 TEMPLATE_MIB = 1024
+# The prompt style of models without `rlvr_prompt_style` in their config.json: English.
+DEFAULT_STYLE: Final = "logic_rl"
 
 # The keys of a conversation's message.
 _KEYS = ("role", "content")

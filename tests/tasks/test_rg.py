@@ -152,15 +152,15 @@ def test_a_run_draws_from_several_data_sets(tmp_path: Path, capsys: pytest.Captu
 @needs_it
 def test_bad_input_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, hint in (
-        (["rg:"], "name a data set of reasoning-gym, as rg:countdown"),
+        (["rg:"], "must name data sets of reasoning-gym, as rg:countdown"),
         (["rg"], "names no data set"),
-        (["rg:countdown,chain_sum=much"], "the weight of chain_sum is no number: 'much'"),
-        (["rg:countdwn"], "countdwn: reasoning-gym has no such data set. Did you mean `countdown`?"),
-        (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier reads no minus sign"),
-        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: no such option. Did you"),
+        (["rg:countdown,chain_sum=much"], "the weight of chain_sum must be a number; got 'much'"),
+        (["rg:countdwn"], "unknown data set 'countdwn'. Did you mean `countdown`?"),
+        (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier ignores minus signs"),
+        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd: unknown key 'min_numbes'. Did you"),
         (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (says"),
-        (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed follow from run.seed"),
-        (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is no data set of task.datasets. Did you mean `gcd`?"),
+        (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed cannot be set; run.seed"),
+        (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is not in task.datasets. Did you mean `gcd`?"),
     ):
         assert rlvr(["tasks", "show", *arguments]) == 2
         assert hint in (err := capsys.readouterr().err) and "Traceback" not in err, arguments
