@@ -138,7 +138,6 @@ class Countdown(StratifiedTask):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The range of the component `format`; None for rewards without one."""
         return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -176,7 +175,6 @@ class Countdown(StratifiedTask):
         yield from responses
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge the response after the prompt's ``<think>``. Pure; no exception for any string; linear time."""
         read = read_strict if self.rule == "strict" else read_paper
         reading = read(response, problem.data["nums"], problem.data["target"])
         correct = reading.outcome == "correct"

@@ -136,7 +136,6 @@ def _reachable_values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
 
 
 def _partitions(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield every partition of the numbers into two groups."""
     indices = range(1, len(numbers))
     for size in range(len(numbers) - 1):
         for joined in itertools.combinations(indices, size):
@@ -197,7 +196,6 @@ def _format_operand(expression: Expression) -> str:
 
 
 def _write_miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
-    """Return a true sentence about an expression that misses the target."""
     while True:
         nums = rng.sample(puzzle.nums, len(puzzle.nums))
         expression: Expression = nums[0]

@@ -156,7 +156,6 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 def _evaluate(node: Any, literal: Callable[[Any], Any]) -> Any:
-    """Evaluate an expression. Raises its operators' exceptions."""
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_evaluate(node.left, literal), _evaluate(node.right, literal))
     if isinstance(node, ast.UnaryOp):

@@ -235,7 +235,6 @@ def _select_train_or_dev(task: RowReader, train: list[Problem], split: DataSplit
 
 
 def _read_files(task: RowReader, files: Iterable[Path]) -> list[Problem]:
-    """Read the problems of files, cached by size and mtime."""
     files = tuple(files)
     tables = (file.with_name(name) for file in files for name in TABLES)
     stats = [(path, path.stat()) for path in (*files, *tables) if path.exists()]

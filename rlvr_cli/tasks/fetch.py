@@ -122,7 +122,6 @@ def _write_rows(folder: Path, name: str, lines: list[str]) -> FetchedFile:
 
 
 def _changed_files(fetched: FetchManifest, folder: Path) -> list[Path]:
-    """Return the manifest's files that are missing or have another digest."""
     files = [(folder / file.name, file.sha256) for file in fetched.files]
     return [path for path, digest in files if not path.is_file() or sha256(path.read_bytes()).hexdigest() != digest]
 

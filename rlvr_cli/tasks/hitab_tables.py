@@ -241,5 +241,4 @@ def _is_unit(text: str) -> bool:
 
 
 def _join_path(levels: Sequence[str]) -> str:
-    """Join the levels in order, without empty and repeated ones."""
     return SEPARATOR.join(name for name, _ in itertools.groupby(filter(None, levels)))

@@ -104,7 +104,6 @@ def _load_records(hub_id: str, table: HubTable, revision: str | None) -> Iterabl
 
 
 def _distinct_rows(table: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the distinct rows of a `datasets.Dataset` with their indices."""
     columns = [name for name in _IDENTITY_COLUMNS if name in table.column_names]
     for number in table.select_columns(columns).to_pandas().astype(str).drop_duplicates().index:
         yield int(number), table[int(number)]

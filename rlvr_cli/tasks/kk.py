@@ -141,7 +141,6 @@ class KnightsAndKnaves(StratifiedTask):
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
     def rule_override(self, rule: str) -> tuple[str, str]:
-        """Return the key and value of a rule; `paper` is the Logic-RL paper's score."""
         return "reward", "logic_rl" if rule == "paper" else rule
 
     @property
@@ -158,14 +157,12 @@ class KnightsAndKnaves(StratifiedTask):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The range of the component `format`; None for rewards without one."""
         return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Return the prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
             return logic_rl_prompt(problem.question, tokenizer, self.chat_template_kwargs)
         return compact.write_prompt(puzzle_of(problem))
@@ -182,7 +179,6 @@ class KnightsAndKnaves(StratifiedTask):
         return solutions(puzzle_of(problem), rng)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge the response after the prompt's ``<think>``. Pure; no exception for any string; linear time."""
         names, solution = problem.data["names"], problem.data["solution"]
         if self.reward == "strict":
             reading = read_roles(response, names, letters=self.style == "compact")

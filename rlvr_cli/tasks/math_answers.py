@@ -166,7 +166,6 @@ class AnswerTask(Task):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The range of the component `format`; None for rewards without one."""
         return GTPO_FORMAT_RANGE if self.reward == "gtpo" else None
 
     @property

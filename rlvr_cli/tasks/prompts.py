@@ -176,7 +176,7 @@ class TemplateRenderer:
     """Renders a Jinja template of the configuration in a worker, since compiling evaluates its constants."""
 
     def __init__(self, template: str) -> None:
-        target = Target("rlvr_cli.workers.template:make_handler", template, ours=True, purpose="renders prompts")
+        target = Target("rlvr_cli.workers.template:make_handler", template, trusted=True, purpose="renders prompts")
         self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
         self._ended = ""
 

@@ -81,13 +81,11 @@ class Suite:
 
 
 def _read_suite(name: str, paper: str, settings: Any, averages: Any = (), notes: tuple[str, ...] = ()) -> Suite:
-    """Build a suite from its YAML entry, with a setting per benchmark."""
     single = (Setting(**{**entry, "benchmark": name}) for entry in settings for name in entry["benchmark"])
     return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), notes)
 
 
 def _to_tuples(value: Any) -> Any:
-    """Convert the lists of a YAML value to tuples."""
     if isinstance(value, dict):
         return {key: _to_tuples(inner) for key, inner in value.items()}
     return tuple(map(_to_tuples, value)) if isinstance(value, list) else value

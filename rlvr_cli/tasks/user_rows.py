@@ -64,7 +64,6 @@ RewardName = Annotated[Text, AfterValidator(_check_reward)]
 
 
 def _qualified_label(match: re.Match[str]) -> str:
-    """Return `my_rewards.accuracy`."""
     return f"{local_path(match['file']).stem}.{match['name']}"
 
 
@@ -355,7 +354,6 @@ class UserRows(Task):
 
     @cached_property
     def _reported_columns(self) -> set[str]:
-        """The dropped columns that were reported."""
         return set()
 
     @cached_property

@@ -231,7 +231,6 @@ def _split_sides(piece: str) -> list[str]:
 
 
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Split ``text`` at separators outside brackets."""
     pieces, start, position, depth = [], 0, 0, 0
     for match in separator.finditer(text):
         for bracket in _TOP.finditer(text, position, match.start()):

@@ -36,13 +36,12 @@ class MathPool(processes.Pool):
     """
 
     def __init__(self, workers: int = WORKERS, deadline: float = DEADLINE, memory_mib: int = MEMORY_MIB) -> None:
-        judge = Target("rlvr_cli.verify.algebra:make_handler", ours=True, purpose="judges mathematics")
+        judge = Target("rlvr_cli.verify.algebra:make_handler", trusted=True, purpose="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
         self._cache: dict[tuple[str, str, Rule], Outcome] = {}
 
     def judge(self, gold: str, answer: str, rule: Rule = "strict") -> Outcome:
-        """Judge a pair, as ``judge_many``."""
         return self.judge_many([(gold, answer)], rule)[0]
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:

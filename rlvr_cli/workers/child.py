@@ -74,7 +74,6 @@ def _wait_for_worker(worker: int, connection: Connection) -> int:
 
 
 def _serve_jobs(connection: Connection) -> None:
-    """Load the target and answer jobs until the pool closes the socket."""
     worker = os.getpid()
     masks = threading.local()
 
@@ -97,7 +96,7 @@ def _serve_jobs(connection: Connection) -> None:
     send(connection, worker)
     if sys.platform == "linux":
         # For user code only data, since its libraries reserve unused address space.
-        kind, limit = resource.RLIMIT_AS if spec["ours"] else resource.RLIMIT_DATA, spec["memory_mib"] * 2**20
+        kind, limit = resource.RLIMIT_AS if spec["trusted"] else resource.RLIMIT_DATA, spec["memory_mib"] * 2**20
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (limit, limit))
@@ -115,7 +114,7 @@ def _serve_jobs(connection: Connection) -> None:
                 stream.flush()
         if os.getpid() != worker:  # returned from a fork by user code
             os._exit(0)
-        if spec["ours"] and message == ["error", "MemoryError()"]:
+        if spec["trusted"] and message == ["error", "MemoryError()"]:
             os._exit(1)
         try:
             text = json.dumps(message)
@@ -125,7 +124,6 @@ def _serve_jobs(connection: Connection) -> None:
 
 
 def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]:
-    """Return the result of a call and the message for the pool."""
     try:
         result = call(argument)
     except BaseException as error:

@@ -68,14 +68,14 @@ class Target:
 
     Attributes:
         function: `module:function`, called with ``settings`` (a JSON value); returns the job handler.
-        ours: the project's code: its address space is limited, its output discarded, and a MemoryError ends the worker.
-            For other code the data segment is limited, and output goes to standard error.
+        trusted: the project's code: its address space is limited, its output discarded, and a MemoryError ends the
+            worker. For other code the data segment is limited, and output goes to standard error.
         purpose: verb phrase for messages, as `judges mathematics`.
     """
 
     function: str
     settings: Any = None
-    ours: bool = False
+    trusted: bool = False
     purpose: str = "answers jobs"
 
 
@@ -113,7 +113,7 @@ class _Worker:
         self._connection = Connection(os.dup(self._socket.fileno()))
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH"))))
-        if not target.ours:
+        if not target.trusted:
             # User code may iterate over sets of strings, in an order that must not depend on the process.
             environment.setdefault("PYTHONHASHSEED", "0")
         with theirs:
@@ -122,7 +122,7 @@ class _Worker:
                 [sys.executable, "-P", "-m", "rlvr_cli.workers.child"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if target.ours else None,
+                stderr=subprocess.DEVNULL if target.trusted else None,
                 env=environment,
                 start_new_session=True,
             )
@@ -130,16 +130,16 @@ class _Worker:
     def start(self) -> None:
         """Load the target in the worker. Raises RunError if the process cannot be started, and JobError."""
         spec = {"function": self.target.function, "settings": self.target.settings}
-        spec |= {"ours": self.target.ours, "memory_mib": self.limits.memory_mib}
+        spec |= {"trusted": self.target.trusted, "memory_mib": self.limits.memory_mib}
         reason = f"it exited or hangs (memory limit {self.limits.memory_mib} MiB)"
         try:
             child.send(self._connection, spec)
             if self._connection.poll(_START_SECONDS):
                 self.pid = int(child.receive(self._connection))
-                self._receive_answer(_START_SECONDS if self.target.ours else self.limits.loading)
+                self._receive_answer(_START_SECONDS if self.target.trusted else self.limits.loading)
                 return
         except JobError as error:
-            if not self.target.ours:
+            if not self.target.trusted:
                 error.loading = True
                 raise
             reason = str(error) or reason
@@ -302,7 +302,6 @@ class Pool:
         self.close()
 
     def _serve(self, jobs: queue.SimpleQueue[_QueuedJob | None]) -> None:
-        """Run jobs in a worker until None arrives."""
         worker: _Worker | None = None
         while (waiting := jobs.get()) is not None:
             job, seconds, future = waiting
