@@ -313,13 +313,13 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, options in datasets.items():
         if name not in DATASETS:
             hint = did_you_mean(name, DATASETS)
-            mistakes.append(f"task.datasets: unknown data set {name!r}.{hint} All: {_GALLERY}")
+            mistakes.append(f'task.datasets: unknown data set "{name}".{hint} All: {_GALLERY}')
             continue
         keys = [field.name for field in dataclasses.fields(DATASETS[name][1]) if field.name not in ("seed", "size")]
         unknown = [key for key in options if key not in keys]
         for key in unknown:
             hint = f"{did_you_mean(key, keys)} It has {', '.join(keys)}."
-            mistakes.append(f"task.options.{name}: unknown key {key!r}.{hint}")
+            mistakes.append(f"task.options.{name}.{key}: unknown key.{hint}")
         if unknown:
             continue
         try:

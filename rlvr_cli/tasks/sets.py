@@ -45,7 +45,7 @@ def task_to_fetch(name: str) -> Task:
     sets = data_sets()
     on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
     if name not in sets:
-        raise UserError(f"unknown data set {name!r}.{did_you_mean(name, on_hub)} On the hub: {', '.join(on_hub)}.")
+        raise UserError(f'unknown data set "{name}".{did_you_mean(name, on_hub)} On the hub: {", ".join(on_hub)}.')
     if sets[name].generated:
         raise UserError(
             f"{name}: is generated, so it cannot be fetched. `rlvr tasks generate {sets[name].task} -o FILE` writes "

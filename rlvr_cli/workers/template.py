@@ -18,7 +18,7 @@ def find_template_error(template: str) -> str | None:
         for node in environment.parse(template).find_all((nodes.Filter, nodes.Test)):
             kind = "filter" if isinstance(node, nodes.Filter) else "test"
             if node.name not in (environment.filters if kind == "filter" else environment.tests):
-                return f"line {node.lineno}: unknown {kind} {node.name!r}"
+                return f'line {node.lineno}: unknown {kind} "{node.name}"'
     except TemplateSyntaxError as error:
         return f"line {error.lineno}: {error.message}"
     except RecursionError:

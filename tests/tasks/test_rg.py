@@ -155,10 +155,10 @@ def test_bad_input_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) ->
         (["rg:"], "must name data sets of reasoning-gym, as rg:countdown"),
         (["rg"], "names no data set"),
         (["rg:countdown,chain_sum=much"], "the weight of chain_sum must be a number; got 'much'"),
-        (["rg:countdwn"], "unknown data set 'countdwn'. Did you mean `countdown`?"),
+        (["rg:countdwn"], 'unknown data set "countdwn". Did you mean `countdown`?'),
         (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier ignores minus signs"),
-        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd: unknown key 'min_numbes'. Did you"),
-        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (says"),
+        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: unknown key. Did you"),
+        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (error of"),
         (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed cannot be set; run.seed"),
         (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is not in task.datasets. Did you mean `gcd`?"),
     ):
