@@ -173,8 +173,8 @@ def find_set_files(task: RowReader, path: Path, home: str) -> dict[str, list[Pat
 
     Raises UserError without any file.
     """
-    places = task.sets[task.data].files
-    shared = path.is_dir() and len(set(places.values())) < len(places)
+    files = task.sets[task.data].files
+    shared = path.is_dir() and len(set(files.values())) < len(files)
     return _find_files(task, path, "" if shared else home)
 
 
@@ -193,8 +193,8 @@ def _find_files(task: RowReader, path: Path, home: str = "") -> dict[str, list[P
         raise UserError(f"task.data={str(path)!r}: the name of a file of rows must end in {LISTED}.")
     else:
         # The layout of the hub's data sets.
-        inside = path / "data"
-        for file in sorted([*path.iterdir(), *(inside.iterdir() if inside.is_dir() else ())]):
+        subfolder = path / "data"
+        for file in sorted([*path.iterdir(), *(subfolder.iterdir() if subfolder.is_dir() else ())]):
             if not is_data_file(file) or file.name in TABLES:
                 continue
             mark = home if home and split_in_name(file) in (None, home) else task.file_split(file)
@@ -291,33 +291,33 @@ def _find_hub_set(task: RowReader, hub_id: str) -> tuple[str, DataSet | None]:
 def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:
     """Return the problems of the rows of all sources. Raises UserError with every error."""
     problems: list[Problem] = []
-    wrong: list[str] = []
-    places: dict[str, str] = {}
-    left_out: dict[str, list[str]] = {}
+    errors: list[str] = []
+    origins: dict[str, str] = {}
+    skipped: dict[str, list[str]] = {}
     for source in sources:
         for value, origin in source:
             try:
                 problem = task.row(_parse_record(task, value, origin), origin)
             except SkippedRow as error:
-                left_out.setdefault(error.reason, []).append(origin.where)
+                skipped.setdefault(error.reason, []).append(origin.where)
                 continue
             except UserError as error:
-                wrong += error.problems
-                if isinstance(error, MissingFields) and len(wrong) == 1:
-                    wrong[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
+                errors += error.problems
+                if isinstance(error, MissingFields) and len(errors) == 1:
+                    errors[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
                 # All rows of a table lack the column.
                 ragged = origin.path is not None and origin.path.name.endswith(_RAGGED) and not task.uniform_columns
                 if isinstance(error, MissingFields) and not ragged:
                     break
                 continue
-            if problem.id in places:
-                wrong.append(
-                    f"{origin.where}: id {problem.id!r} is also that of {places[problem.id]}; ids must be distinct"
+            if problem.id in origins:
+                errors.append(
+                    f"{origin.where}: id {problem.id!r} is also that of {origins[problem.id]}; ids must be distinct"
                 )
-            places.setdefault(problem.id, origin.where)
+            origins.setdefault(problem.id, origin.where)
             problems.append(problem)
-    raise_row_errors(list(dict.fromkeys(wrong)))
-    for reason, where in left_out.items():
+    raise_row_errors(list(dict.fromkeys(errors)))
+    for reason, where in skipped.items():
         locations = ", ".join(where[:_ROWS_SHOWN]) + (" ..." if len(where) > _ROWS_SHOWN else "")
         warnings.warn(f"{len(where)} rows {reason} were left out ({locations})", stacklevel=2)
     return problems

@@ -66,17 +66,17 @@ def fetch(
     """
     name, data_set = task.data, task.sets[task.data]
     assert data_set.hub is not None
-    before = read_manifest(name, folder)
-    if before is not None:
-        changed, reason = _changed_files(before, folder), "was changed"
+    existing = read_manifest(name, folder)
+    if existing is not None:
+        changed, reason = _changed_files(existing, folder), "was changed"
     else:
         paths = (find_split_file(data_set, split, folder) for split in data_set.files)
         changed, reason = list(filter(None, paths)), "exists, but was not fetched"
     if not overwrite and (present := [str(path) for path in dict.fromkeys(changed) if path.exists()]):
         raise UserError(f"{', '.join(present)}: {reason}. Use --overwrite to replace it, or another --data-dir.")
-    if not overwrite and before is not None and not changed and revision in (None, before.revision):
-        say(f"{name}: already fetched: {before}. Use --overwrite for the newest.")
-        return before
+    if not overwrite and existing is not None and not changed and revision in (None, existing.revision):
+        say(f"{name}: already fetched: {existing}. Use --overwrite for the newest.")
+        return existing
     commit = resolve_revision(data_set.hub, revision)
     staging = folder / f".{name}.part"
     try:
@@ -100,7 +100,7 @@ def fetch(
         # The manifest first: after an interruption it lists the missing files.
         (folder / FETCHED).mkdir(exist_ok=True)
         write_json(folder / FETCHED / f"{name}.json", asdict(result))
-        for stale in before.files if before is not None else ():
+        for stale in existing.files if existing is not None else ():
             (folder / stale.name).unlink(missing_ok=True)
         for file in files:
             (folder / file.name).parent.mkdir(parents=True, exist_ok=True)

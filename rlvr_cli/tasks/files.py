@@ -183,8 +183,8 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Any]]:
             if len(cells) == len(names):
                 yield begins, dict(zip(names, cells, strict=True))
             elif cells:
-                wrong = f"{len(cells)} cells in {len(names)} columns; quote cells that contain a comma"
-                yield begins, BadRow(wrong)
+                message = f"{len(cells)} cells in {len(names)} columns; quote cells that contain a comma"
+                yield begins, BadRow(message)
             begins = reader.line_num + 1
     except BadRow as error:
         raise UserError(f"{path}:{reader.line_num + 1}: {error}") from error

@@ -178,7 +178,7 @@ class TemplateRenderer:
     def __init__(self, template: str) -> None:
         target = Target("rlvr_cli.workers.template:make_handler", template, trusted=True, purpose="renders prompts")
         self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
-        self._ended = ""
+        self._failure = ""
 
     def render(self, columns: Mapping[str, Any], where: str) -> str:
         """Render the template for the row at ``where``.
@@ -186,15 +186,15 @@ class TemplateRenderer:
         Raises UserError; after a template exceeded its limits, for every further row.
         """
         location = f"{where}: task.prompt_template"
-        if not self._ended:
+        if not self._failure:
             try:
                 text, error = self._pool.submit(dict(columns)).result()
             except JobTimeout:
-                self._ended = f"{location} takes more than {MOST_SECONDS:g} s for a row."
+                self._failure = f"{location} takes more than {MOST_SECONDS:g} s for a row."
             except JobError as ended:
-                self._ended = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
-        if self._ended:
-            raise UserError(self._ended)
+                self._failure = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
+        if self._failure:
+            raise UserError(self._failure)
         if error:
             raise UserError(f"{location}: {error} (the row has {', '.join(columns)})")
         if len(text) > MOST_CHARACTERS:

@@ -144,8 +144,8 @@ class ReasoningGym(Task):
                 f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
                 "on it: other machines would get others. Unset it, or set it to 0."
             )
-        if mistakes := _find_mistakes(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
-            raise UserError(list(mistakes))
+        if errors := _find_errors(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
+            raise UserError(list(errors))
 
     def describe_data(self) -> str:
         total = sum(self.datasets.values())
@@ -289,7 +289,7 @@ def installed_version() -> str | None:
 
 
 @lru_cache(maxsize=32)
-def _find_mistakes(datasets: str) -> tuple[str, ...]:
+def _find_errors(datasets: str) -> tuple[str, ...]:
     return tuple(_run_job({"do": "check", "datasets": json.loads(datasets)}))
 
 
@@ -297,9 +297,9 @@ def make_handler(settings: Any) -> Callable[[Any], Any]:
     """Return the worker's job handler: `do` selects a function below, the rest are its arguments."""
     importlib.import_module("reasoning_gym")
     # Data sets print during generation, and the limit on file sizes also applies to a log file.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.dup2(devnull, 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     jobs: dict[str, Callable[..., Any]] = {"check": check, "draw": draw, "score": score}
     return lambda job: jobs[job.pop("do")](**job)
@@ -309,24 +309,24 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the errors in data sets and their options."""
     from reasoning_gym.factory import DATASETS
 
-    mistakes = []
+    errors = []
     for name, options in datasets.items():
         if name not in DATASETS:
             hint = did_you_mean(name, DATASETS)
-            mistakes.append(f'task.datasets: unknown data set "{name}".{hint} All: {_GALLERY}')
+            errors.append(f'task.datasets: unknown data set "{name}".{hint} All: {_GALLERY}')
             continue
         keys = [field.name for field in dataclasses.fields(DATASETS[name][1]) if field.name not in ("seed", "size")]
         unknown = [key for key in options if key not in keys]
         for key in unknown:
             hint = f"{did_you_mean(key, keys)} It has {', '.join(keys)}."
-            mistakes.append(f"task.options.{name}.{key}: unknown key.{hint}")
+            errors.append(f"task.options.{name}.{key}: unknown key.{hint}")
         if unknown:
             continue
         try:
             _create_dataset(name, json.dumps(options), 0)
         except Exception as error:
-            mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (error of reasoning-gym)")
-    return mistakes
+            errors.append(f"task.options.{name}: {str(error) or type(error).__name__} (error of reasoning-gym)")
+    return errors
 
 
 def draw(name: str, options: Mapping[str, Any], seed: int, start: int, count: int) -> list[list[Any]]:

@@ -50,8 +50,8 @@ class StratifiedTask(Task):
             groups[self._size(problem)].append(problem)
         for size, group in groups.items():
             random.Random(stream_seed(seed, self.name, "rows", split, size)).shuffle(group)
-        wanted = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
-        chosen = [problem for size, group in groups.items() for problem in group[: wanted[size]]]
+        counts = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
+        chosen = [problem for size, group in groups.items() for problem in group[: counts[size]]]
         return self.shuffle(chosen, split, seed)
 
     def load(self, split: DataSplit) -> list[Problem]:

@@ -103,11 +103,11 @@ def evaluation_names() -> tuple[str, ...]:
 def unknown_name_errors(names: Sequence[str], key: str) -> list[str]:
     """Return an error for each unknown name in the option ``key``."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
-    lines = [f'{key}: unknown benchmark "{name}".{did_you_mean(name, evaluation_names())}' for name in unknown]
-    if lines:
-        lines[-1] += f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
-        lines[-1] += f"Suites: {', '.join(SUITES)}."
-    return lines
+    errors = [f'{key}: unknown benchmark "{name}".{did_you_mean(name, evaluation_names())}' for name in unknown]
+    if errors:
+        errors[-1] += f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
+        errors[-1] += f"Suites: {', '.join(SUITES)}."
+    return errors
 
 
 def default_setting(benchmark: str) -> Setting:

@@ -264,23 +264,25 @@ class UserRows(Task):
         return "test" if share < self.held_out else "dev" if share < 2 * self.held_out else "train"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        theirs = self._hub_splits()
-        return [HubTable(theirs.get(split, theirs["train"]))]
+        hub_splits = self._hub_splits()
+        return [HubTable(hub_splits.get(split, hub_splits["train"]))]
 
     def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
-        theirs = self._hub_splits()
-        if split != "train" and split in theirs:
+        hub_splits = self._hub_splits()
+        if split != "train" and split in hub_splits:
             return problems
         divided = [(problem, self.assign_split(problem)) for problem in problems]
-        return [problem for problem, ours in divided if (ours if ours not in theirs else "train") == split]
+        return [
+            problem for problem, assigned in divided if (assigned if assigned not in hub_splits else "train") == split
+        ]
 
     def _hub_splits(self) -> dict[str, str]:
         """Map train, dev and test to the hub data set's splits. Raises UserError."""
         names = list_hub_splits(*parse_hub_id(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         splits = {split: name for split, usual_names in usual.items() for name in usual_names[::-1] if name in names}
-        splits |= {str(split): theirs for split, theirs in self.splits.items()}
-        wrong = [f"{split}: {theirs}" for split, theirs in self.splits.items() if theirs not in names]
+        splits |= {str(split): hub_split for split, hub_split in self.splits.items()}
+        wrong = [f"{split}: {hub_split}" for split, hub_split in self.splits.items() if hub_split not in names]
         if wrong or "train" not in splits:
             lacking = ", ".join(wrong) or "split train"
             raise UserError(
@@ -294,8 +296,8 @@ class UserRows(Task):
         """Rename the columns by ``columns``. Raises UserError for a missing column."""
         missing = [old for old in self.columns.values() if old not in data]
         if missing:
-            wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
-            raise MissingFields(where, missing, f"task.columns={{{wanted}}} must name columns of the data", data)
+            mapping = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
+            raise MissingFields(where, missing, f"task.columns={{{mapping}}} must name columns of the data", data)
         others = {key: value for key, value in data.items() if key not in self.columns.values()}
         return {**others, **{new: data[old] for new, old in self.columns.items()}}
 

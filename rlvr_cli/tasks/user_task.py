@@ -186,22 +186,22 @@ class SandboxedTask(Task):
             self._run_job({"try": 2}, "its trial", UserError)
         elif local_path(self.data).exists():
             for problem in self.problems("train", 2, 0):
-                job, about = {"judge": list(astuple(problem)), "response": _TRIAL}, f" (problem {problem.id})"
-                self._run_job(job, "its trial", UserError, about)
+                job, context = {"judge": list(astuple(problem)), "response": _TRIAL}, f" (problem {problem.id})"
+                self._run_job(job, "its trial", UserError, context)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        about = f" ({count} problems of {split}, seed {seed})."
+        context = f" ({count} problems of {split}, seed {seed})."
         return [
-            Problem(**row) for row in self._run_job({"generate": [split, count, seed]}, "problems", RunError, about)
+            Problem(**row) for row in self._run_job({"generate": [split, count, seed]}, "problems", RunError, context)
         ]
 
-    def _run_job(self, job: Any, called: str, kind: type[UserError | RunError], about: str = "") -> Any:
+    def _run_job(self, job: Any, method: str, kind: type[UserError | RunError], context: str = "") -> Any:
         seconds = _GENERATION_DEADLINES * self.reward_timeout
         try:
             return self.pool.submit(job, seconds).result()
         except JobError as error:
-            failure = job_failure(error, f"{shown(self.user_file.path)}: {called}", self.limits, seconds)
-            raise kind(failure.message + about) from None
+            failure = job_failure(error, f"{shown(self.user_file.path)}: {method}", self.limits, seconds)
+            raise kind(failure.message + context) from None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         with guarded(self.user_file, "prompt", self.reward_timeout, about=f" ({where})"):
@@ -283,8 +283,10 @@ class SandboxedTask(Task):
                 f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} were requested. "
                 f"Set task.held_out={count}, or request fewer"
             )
-        others = (lambda prompt: _hash_split(prompt) != split) if excluded is None else excluded[split].__contains__
-        problems, read, left_out = self._collect(split, wanted, seed, others)
+        is_excluded = (
+            (lambda prompt: _hash_split(prompt) != split) if excluded is None else excluded[split].__contains__
+        )
+        problems, read, left_out = self._collect(split, wanted, seed, is_excluded)
         rule = " by a hash of their prompts, since train overlaps with them" if excluded is None else ""
         twice = read - left_out - len(problems)
         dropped = f"{left_out:,} belong to other splits{rule}, {twice:,} are duplicates"
@@ -299,16 +301,16 @@ class SandboxedTask(Task):
         return list(problems.values())[:count]
 
     def _collect(
-        self, split: Split, count: int, seed: int, others: Callable[[str], bool]
+        self, split: Split, count: int, seed: int, is_excluded: Callable[[str], bool]
     ) -> tuple[dict[str, Problem], int, int]:
-        """Return up to ``count`` problems by prompt, the number read, and the number excluded by ``others``."""
+        """Return up to ``count`` problems by prompt, the number read, and the number excluded by ``is_excluded``."""
         for requested in (count * 2**number for number in range(_DOUBLED)):
             problems: dict[str, Problem] = {}
             read = left_out = 0
             for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
                 problem = self.read(row, f"{split} problem {read}")
                 prompt = json.dumps(self._user_prompt(problem))
-                if others(prompt):
+                if is_excluded(prompt):
                     left_out += 1
                 else:
                     problems.setdefault(prompt, problem)
@@ -340,11 +342,11 @@ class SandboxedTask(Task):
 
     def _check_reproducible(self, split: Split) -> list[Problem]:
         """Return a few problems. Raises RunError if a second call differs, since every process generates them."""
-        problems, again = (
+        problems, repeated = (
             [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _REPEATS, 0), _REPEATS)]
             for _ in range(2)
         )
-        if list(map(_problem_row, problems)) != list(map(_problem_row, again)):
+        if list(map(_problem_row, problems)) != list(map(_problem_row, repeated)):
             raise RunError(
                 f"{self._method_line('problems')}: problems must be deterministic; got other {split} problems for "
                 'the same arguments. Draw them by random.Random(f"{split} {seed}"), without state between calls'
@@ -454,7 +456,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     user_code.load_module(file, settings["seconds"])
     task = load_task(file).model_validate_json(json.dumps(settings["values"]))
 
-    def answer(job: Any) -> Any:
+    def handle(job: Any) -> Any:
         if "judge" in job:
             with guarded(file, "judge"):
                 return list(astuple(task.judge_response(Problem(*job["judge"]), job["response"])))
@@ -463,7 +465,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
                 return task.dry_run(job["try"])
             return [vars(problem) for problem in task.generate_problems(*job["generate"])]
 
-    return answer
+    return handle
 
 
 def load_task(file: UserFile) -> type[SandboxedTask]:

@@ -100,14 +100,14 @@ def _serve_jobs(connection: Connection) -> None:
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (limit, limit))
-    answer, message = _attempt(_load_target, spec)
+    handler, message = _attempt(_load_target, spec)
     send(connection, message)
-    while answer is not None:
+    while handler is not None:
         job, processor = receive(connection)
         if processor is not None:
             # The default action of SIGPROF ends the process even in C code.
             signal.setitimer(signal.ITIMER_PROF, processor)
-        _, message = _attempt(answer, job)
+        _, message = _attempt(handler, job)
         signal.setitimer(signal.ITIMER_PROF, 0)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
@@ -133,8 +133,8 @@ def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]
 
 def _load_target(spec: dict[str, Any]) -> JobHandler:
     module, _, name = spec["function"].rpartition(":")
-    answer: JobHandler = getattr(importlib.import_module(module), name)(spec["settings"])
-    return answer
+    handler: JobHandler = getattr(importlib.import_module(module), name)(spec["settings"])
+    return handler
 
 
 def main() -> None:

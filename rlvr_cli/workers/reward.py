@@ -35,7 +35,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     if not callable(call):
         raise RunError(f"{shown(file.path)}: {name} is {value_text(call)}, not a function")
 
-    def answer(job: Any) -> Any:
+    def handle(job: Any) -> Any:
         if job is None:
             return None
         count, log = job["count"], _RecordedValues(job["count"])
@@ -58,7 +58,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
             return {"wrong": f"returned {len(result)} values for {count} completions"}
         return {"values": [parse_reward(value) for value in result], "logged": log.columns}
 
-    return answer
+    return handle
 
 
 def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

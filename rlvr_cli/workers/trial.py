@@ -49,7 +49,7 @@ def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str,
 def make_handler(settings: Any) -> Callable[[Any], list[str]]:
     """Return the job handler of :func:`try_files`, which returns the errors of the files."""
 
-    def answer(job: Mapping[str, Any]) -> list[str]:
+    def handle(job: Mapping[str, Any]) -> list[str]:
         module, _, name = job["function"].partition(":")
         function = getattr(importlib.import_module(module), name)
         files = [UserFile.of_json(file) for file in job["files"]]
@@ -61,4 +61,4 @@ def make_handler(settings: Any) -> Callable[[Any], list[str]]:
             return list(error.problems)
         return []
 
-    return answer
+    return handle

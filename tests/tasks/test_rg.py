@@ -158,7 +158,7 @@ def test_bad_input_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) ->
         (["rg:countdwn"], 'unknown data set "countdwn". Did you mean `countdown`?'),
         (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier ignores minus signs"),
         (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: unknown key. Did you"),
-        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (error of"),
+        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (error"),
         (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed cannot be set; run.seed"),
         (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is not in task.datasets. Did you mean `gcd`?"),
     ):
