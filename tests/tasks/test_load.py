@@ -174,9 +174,9 @@ BAD_ROWS: list[tuple[Any, Any, str]] = [
     (MathTask, {"answer": "$ $"}, "answer is empty"),
     (MathTask, {"answer": "\frac{1}{2}"}, "answer has the control character"),
     (MathTask, '{"question": "?", "answer": ' + "[" * 700 + "1" + "]" * 700 + "}", ""),
-    (MathTask, '{"question": "?", "answer": NaN}', "no JSON"),
-    (GSM8K, '{"question": "?", "answer": 1' + "7" * 308 + "}", "is not a number"),
-    (GSM8K, {"answer": "a lot"}, "is not a number"),
+    (MathTask, '{"question": "?", "answer": NaN}', "not JSON"),
+    (GSM8K, '{"question": "?", "answer": 1' + "7" * 308 + "}", "answer must be a number"),
+    (GSM8K, {"answer": "a lot"}, "answer must be a number"),
     (GSM8K, {"question": " "}, "question must be text"),
     (HiTab, {"answer": []}, "answer must be a list"),
     (HiTab, {"table": None}, "a row needs question and table"),
@@ -269,8 +269,11 @@ def test_a_style_that_needs_what_rows_lack_is_refused(tmp_path: Path) -> None:
     data = {kind: str(write(tmp_path / f"{kind.__name__}.test.jsonl", rows(kind, 3))) for kind in ROWS}
     write(tmp_path / "large.test.jsonl", [{"nums": [300, 4, 5], "target": 309}])
     for task, message in (
-        (KnightsAndKnaves(data=data[KnightsAndKnaves], people={2: 1.0}, style="compact"), "rows with `statements`"),
-        (MathTask(data=data[MathTask], style="compact"), "rows with `story`"),
+        (
+            KnightsAndKnaves(data=data[KnightsAndKnaves], people={2: 1.0}, style="compact"),
+            "needs `statements` in every row",
+        ),
+        (MathTask(data=data[MathTask], style="compact"), "need `story` in every row"),
         (
             Countdown(data=str(tmp_path / "large.test.jsonl"), numbers={3: 1.0}, largest=20).for_model("compact"),
             "supports whole numbers of 0 to 144",
