@@ -95,7 +95,7 @@ class RowReader:
         else:
             raise UserError(
                 f"task.data={self.data!r}: no such file or folder, and not a hub id (owner/name)."
-                f"{did_you_mean(self.data, self.sets)} Give a file ({LISTED}), a folder of them, a hub id (owner/name, "
+                f"{did_you_mean(self.data, self.sets)} Use a file ({LISTED}), a folder of them, a hub id (owner/name, "
                 f"owner/name:configuration@revision){', or one of ' if self.sets else ''}{', '.join(self.sets)}."
             )
         if not problems:
@@ -304,7 +304,7 @@ def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin
             except UserError as error:
                 errors += error.problems
                 if isinstance(error, MissingFields) and len(errors) == 1:
-                    errors[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
+                    errors[0] += f" Rows are read as problems of task {task.name}: use another --task, or a --reward."
                 # All rows of a table lack the column.
                 ragged = origin.path is not None and origin.path.name.endswith(_RAGGED) and not task.uniform_columns
                 if isinstance(error, MissingFields) and not ragged:
