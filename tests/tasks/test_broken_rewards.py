@@ -22,7 +22,7 @@ AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def f(completions, gold): return [0.0]": r"f needs gold; available are .*answer.*task.columns=.*default",
-    "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\): must be .*got nan",
+    "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"log_metric\('x'\): must be .*got nan",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
     "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 .*from -1e\+30 to",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
