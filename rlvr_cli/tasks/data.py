@@ -103,11 +103,11 @@ class RowReader:
             raise UserError(f"task.data={self.data!r}: has {which}. Choose another split or other data.")
         return problems
 
-    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+    def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         """Return the problem of a row. Raises UserError with ``origin.where``, or SkippedRow."""
         return self.problem_from({"id": origin.id, **record}, origin.where)
 
-    def record(self, value: Any) -> Any:
+    def convert_record(self, value: Any) -> Any:
         """Convert a row of another format to a JSON object; return other rows unchanged."""
         return value
 
@@ -297,7 +297,7 @@ def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin
     for source in sources:
         for value, origin in source:
             try:
-                problem = task.row(_parse_record(task, value, origin), origin)
+                problem = task.parse_row(_parse_record(task, value, origin), origin)
             except SkippedRow as error:
                 skipped.setdefault(error.reason, []).append(origin.where)
                 continue
@@ -327,7 +327,7 @@ def _parse_record(task: RowReader, value: Any, origin: RowOrigin) -> dict[str, A
     """Return a row as a JSON object without a null or empty id. Raises UserError."""
     if isinstance(value, BadRow):
         raise UserError(f"{origin.where}: {value}")
-    record = task.record(value)
+    record = task.convert_record(value)
     if not isinstance(record, dict):
         raise UserError(f"{origin.where}: not a JSON object; a row is an object with the fields of a problem")
     if origin.path is not None and origin.path.name.endswith(".csv"):

@@ -12,7 +12,7 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
-from rlvr_cli.tasks.math_rows import answer_text, find_question, make_problem
+from rlvr_cli.tasks.math_rows import convert_answer, find_question, make_problem
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, Rule
 from rlvr_cli.verify.numbers import CHANGING_WORDS, exact_number, normalise
@@ -55,8 +55,8 @@ class GSM8K(AnswerTask):
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
-    def _plain(self, solution: str) -> str:
-        return _CALCULATOR.sub("", super()._plain(solution).partition(_MARK)[0]).strip()
+    def _strip_boxes(self, solution: str) -> str:
+        return _CALCULATOR.sub("", super()._strip_boxes(solution).partition(_MARK)[0]).strip()
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
@@ -68,7 +68,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
         UserError: a field is missing or of another type, or the answer is not a number.
     """
     question = find_question(fields, where)
-    text = answer_text(fields.get("answer"))
+    text = convert_answer(fields.get("answer"))
     if text is None:
         needed = "a problem needs question and answer (a number, or text ending in ####)"
         raise MissingFields(where, ["answer"], needed, fields)
@@ -160,7 +160,7 @@ def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
     """
     if len(text) > MAX_LENGTH:
         return None
-    plain = _plain(text)
+    plain = _strip_markup(text)
     if _WORDS.search(plain) or _LETTERS.search(plain):
         return None
     match = _NUMBER.fullmatch(plain)
@@ -169,7 +169,7 @@ def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
     return _read_single_literal(plain) if rule == "paper" else None
 
 
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     text = (
         normalise(text)
         .replace("\u2248", "\\approx ")

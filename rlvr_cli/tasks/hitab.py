@@ -119,7 +119,7 @@ class HiTab(Task):
     def conventions(self) -> Conventions:
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
-    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+    def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         """Return the problem of a row; its table is in the row or in tables.jsonl of the same folder."""
         fields = dict(record)
         if self.corrected:
@@ -201,24 +201,24 @@ def judge_table_answer(
     """
     written, reason = _extract_answer(response) if rule == "paper" else _extract_single_answer(response)
     if written is None:
-        return _verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
+        return _make_verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
     expected = [read_value(item, rule) for item in gold]
     first: list[Value] | None = None
     for items in _candidate_lists(written, len(expected)):
         values = [read_value(item, rule) for item in items]
         first = first or values
         if answers_match(expected, values, conventions):
-            return _verdict(True, _canonical(values), "correct")
+            return _make_verdict(True, _join_canonical(values), "correct")
     if not first or not any(value.text for value in first):
-        return _verdict(False, None, "too_long" if cut else "no_answer")
-    return _verdict(False, _canonical(first), "wrong")
+        return _make_verdict(False, None, "too_long" if cut else "no_answer")
+    return _make_verdict(False, _join_canonical(first), "wrong")
 
 
-def _canonical(values: Sequence[Value]) -> str:
+def _join_canonical(values: Sequence[Value]) -> str:
     return "; ".join(sorted(value.canonical() for value in values))
 
 
-def _verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
+def _make_verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
     reward = 1.0 if correct else 0.0
     return Verdict(reward, {"answer": reward}, correct, answer, reason)
 

@@ -291,14 +291,14 @@ class _JudgeSession(JudgeSession):
                 problem,
                 response,
                 reading,
-                self._outcome(_gold(problem), reading.answer),
+                self._compare(_gold(problem), reading.answer),
                 answer=canonical_answer(reading.answer),
                 truncated=truncated,
             )
             for problem, response, reading, truncated in self._rows
         ]
 
-    def _outcome(self, gold: str, answer: str | None) -> Outcome | None:
+    def _compare(self, gold: str, answer: str | None) -> Outcome | None:
         if not gold.strip():
             return UNPARSED_GOLD
         if answer is None:

@@ -190,10 +190,10 @@ class AnswerTask(Task):
         heads = float(toss_coin(problem.id, response))
         return replace(judged, reward=heads, parts={"answer": heads})
 
-    def record(self, value: Any) -> Any:
+    def convert_record(self, value: Any) -> Any:
         return from_turns(value)
 
-    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+    def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         if isinstance(record.get("answer"), str) and not record["answer"].strip():
             raise SkippedRow(origin.where, "with an empty answer")
         identity = origin.id if origin.path is None else f"{origin.source}:{origin.number}"
@@ -230,13 +230,13 @@ class AnswerTask(Task):
                 f"task.data: problem {problem.id} has no `solution`. Add it to its row, or set method.data to worked "
                 "solutions."
             )
-        text = self._plain(solution)
+        text = self._strip_boxes(solution)
         if self.form == "boxed":
             yield f"{text}\n\nThe answer is $\\boxed{{{_strip_delimiters(answer)}}}$."
         else:
             yield f"<reasoning>\n{text}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
-    def _plain(self, solution: str) -> str:
+    def _strip_boxes(self, solution: str) -> str:
         r"""Unbox a solution (``\boxed{5}`` becomes ``{5}``), so that the response has a single answer."""
         return solution.replace("\\boxed", "").replace("\\fbox", "").strip()
 

@@ -82,7 +82,7 @@ def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
     )
 
 
-def answer_text(value: Any) -> str | None:
+def convert_answer(value: Any) -> str | None:
     """Convert a gold answer to text: whole floats to integers, lists joined by commas.
 
     None for other values, as nested lists and non-finite numbers.
@@ -100,7 +100,7 @@ def answer_text(value: Any) -> str | None:
     if isinstance(value, float):
         return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, list) and value:
-        texts = [text for item in value if not isinstance(item, list) and (text := answer_text(item)) is not None]
+        texts = [text for item in value if not isinstance(item, list) and (text := convert_answer(item)) is not None]
         return ", ".join(texts) if len(texts) == len(value) else None
     return None
 
@@ -117,7 +117,7 @@ def _find_answer(fields: dict[str, Any], where: str) -> str:
             raise SkippedRow(where, "whose solution has no boxed answer")
     if value is None:
         raise MissingFields(where, ["answer"], "a problem needs question and answer", fields)
-    text = answer_text(value)
+    text = convert_answer(value)
     if text is None:
         raise UserError(f"{where}: {name} must be text, a number or a list of them")
     if (damage := _DAMAGED.search(text)) is not None:

@@ -225,12 +225,12 @@ class ReasoningGym(Task):
         pool = _pool(self.deadline)
         answers = [last_tagged(response) or None for response in responses]
         scores = [
-            None if answer is None else pool.submit(self._job(problem, answer))
+            None if answer is None else pool.submit(self._make_job(problem, answer))
             for problem, answer in zip(problems, answers, strict=True)
         ]
-        return [self._verdict(answer, score) for answer, score in zip(answers, scores, strict=True)]
+        return [self._make_verdict(answer, score) for answer, score in zip(answers, scores, strict=True)]
 
-    def _job(self, problem: Problem, answer: str) -> dict[str, Any]:
+    def _make_job(self, problem: Problem, answer: str) -> dict[str, Any]:
         name = problem.data["dataset"]
         entry = {**problem.data, "question": problem.question}
         safe = name not in SAFE_ANSWERS or re.fullmatch(SAFE_ANSWERS[name], answer, re.ASCII)
@@ -238,7 +238,7 @@ class ReasoningGym(Task):
         answer = answer.encode("utf-8", "replace").decode() if safe else _UNREADABLE
         return {"do": "score", "name": name, "options": self.options.get(name, {}), "entry": entry, "answer": answer}
 
-    def _verdict(self, answer: str | None, future: Future[Any] | None) -> Verdict:
+    def _make_verdict(self, answer: str | None, future: Future[Any] | None) -> Verdict:
         if future is None:
             return Verdict(0.0, {"score": 0.0}, False, None, "no_answer")
         try:

@@ -149,9 +149,9 @@ class RewardFunction:
         answer = future.result()
         if "wrong" in answer:
             raise RunError(f"task.reward: {self.where} {answer['wrong']}")
-        return Rewards([self._value(value) for value in answer["values"]], answer["logged"])
+        return Rewards([self._parse_value(value) for value in answer["values"]], answer["logged"])
 
-    def _value(self, value: Any) -> Value:
+    def _parse_value(self, value: Any) -> Value:
         if not isinstance(value, dict):
             return value  # type: ignore[no-any-return]
         allowed = f"it must be {NUMBER}, or None where it does not apply"
@@ -231,7 +231,7 @@ class RewardFunctions:
         if problems:
             raise UserError(problems)
 
-    def rewards(
+    def compute(
         self, columns: Mapping[str, Sequence[Any]], count: int, describe_row: Callable[[int], str], share: float
     ) -> list[Rewards]:
         """Return the rewards of each function. Functions run concurrently; a failed call is repeated per row.

@@ -186,13 +186,13 @@ class UserRows(Task):
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """Return the problem of a row's JSON columns. Raises UserError."""
-        data = self._json_columns({key: value for key, value in fields.items() if key != "id"}, where)
+        data = self._select_json_columns({key: value for key, value in fields.items() if key != "id"}, where)
         content = self._prompt_content(self._rename_columns(data, where), where)
         text = content if isinstance(content, str) else "\n\n".join(message["content"] for message in content)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
 
-    def _json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def _select_json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Drop columns of other types than JSON's, as timestamps and bytes. Raises UserError for NaN."""
         data = {}
         for column, value in columns.items():
@@ -370,7 +370,7 @@ class UserRows(Task):
             return
         self._functions.load()
         try:
-            self._rewards(problems, _TRIAL_RESPONSES[: len(problems)], [[0] for _ in problems], 0.0)
+            self._compute_rewards(problems, _TRIAL_RESPONSES[: len(problems)], [[0] for _ in problems], 0.0)
         except RunError as error:
             raise UserError(str(error)) from error
         self._tried_columns.add(columns)
@@ -388,7 +388,7 @@ class UserRows(Task):
         """
         if not problems:
             return []
-        results = self._rewards(problems, responses, token_ids, self.reward_failures)
+        results = self._compute_rewards(problems, responses, token_ids, self.reward_failures)
         self._functions.check_all_none(results, len(problems))
         labels = self.labels
         rows = list(zip(*(result.values for result in results), strict=True))
@@ -401,11 +401,11 @@ class UserRows(Task):
             )
         logged = {name: values for result in results for name, values in result.logged.items()}
         return [
-            self._verdict(labels, values, response, {name: column[row] for name, column in logged.items()})
+            self._make_verdict(labels, values, response, {name: column[row] for name, column in logged.items()})
             for row, (response, values) in enumerate(zip(responses, rows, strict=True))
         ]
 
-    def _rewards(
+    def _compute_rewards(
         self,
         problems: Sequence[Problem],
         responses: Sequence[str],
@@ -415,11 +415,11 @@ class UserRows(Task):
         columns: dict[str, Any] = self._reward_arguments(problems, responses)
         if token_ids is not None:
             columns["completion_ids"] = [list(ids) for ids in token_ids]
-        return self._functions.rewards(
+        return self._functions.compute(
             columns, len(problems), lambda row: describe_row(problems[row], responses[row]), share
         )
 
-    def _verdict(
+    def _make_verdict(
         self, labels: Sequence[str], values: Sequence[Value], response: str, logged: Mapping[str, Any]
     ) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)

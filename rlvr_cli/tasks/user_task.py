@@ -205,7 +205,7 @@ class SandboxedTask(Task):
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         with guarded(self.user_file, "prompt", self.reward_timeout, about=f" ({where})"):
-            return self.read({"id": where, **fields}, where)
+            return self.to_problem({"id": where, **fields}, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Render the prompt with the chat template; without a template a text is returned unchanged."""
@@ -250,7 +250,7 @@ class SandboxedTask(Task):
             raise RunError(f"{self._method_line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
         return cast("str | list[dict[str, str]]", prompt)
 
-    def read(self, row: Any, where: str) -> Problem:
+    def to_problem(self, row: Any, where: str) -> Problem:
         """Return the problem of a row. Raises RunError."""
         if not isinstance(row, dict):
             raise self._invalid_result("problems", row, f"a dict ({where})")
@@ -307,8 +307,8 @@ class SandboxedTask(Task):
         for requested in (count * 2**number for number in range(_DOUBLED)):
             problems: dict[str, Problem] = {}
             read = left_out = 0
-            for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
-                problem = self.read(row, f"{split} problem {read}")
+            for read, row in enumerate(islice(self._draw_rows(split, requested, seed), _READ * requested), 1):
+                problem = self.to_problem(row, f"{split} problem {read}")
                 prompt = json.dumps(self._user_prompt(problem))
                 if is_excluded(prompt):
                     left_out += 1
@@ -331,8 +331,8 @@ class SandboxedTask(Task):
         prompts: dict[str, set[str]] = {}
         for split in splits:
             self._check_reproducible(split)
-            rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
-            prompts[split] = {json.dumps(self._user_prompt(self.read(row, f"a {split} problem"))) for row in rows}
+            rows = islice(self._draw_rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
+            prompts[split] = {json.dumps(self._user_prompt(self.to_problem(row, f"a {split} problem"))) for row in rows}
         if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MAX_OVERLAP * len(prompts["train"]):
             return None
         # A split with duplicates has further rows.
@@ -343,7 +343,10 @@ class SandboxedTask(Task):
     def _check_reproducible(self, split: Split) -> list[Problem]:
         """Return a few problems. Raises RunError if a second call differs, since every process generates them."""
         problems, repeated = (
-            [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _REPEATS, 0), _REPEATS)]
+            [
+                self.to_problem(row, f"a {split} problem")
+                for row in islice(self._draw_rows(split, _REPEATS, 0), _REPEATS)
+            ]
             for _ in range(2)
         )
         if list(map(_problem_row, problems)) != list(map(_problem_row, repeated)):
@@ -364,7 +367,7 @@ class SandboxedTask(Task):
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
                 self.judge_response(problem, _TRIAL)
 
-    def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
+    def _draw_rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
         rows = self.task.problems(split, count, seed)
         if isinstance(rows, (str, bytes, Mapping)) or not hasattr(rows, "__iter__"):
             raise self._invalid_result("problems", rows, "dicts, in a list or by yield")
@@ -388,8 +391,8 @@ class SandboxedTask(Task):
             raise RunError(f"{self._method_line('judge')}: judge returned text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
-        components = {str(name): self._number(value) for name, value in components.items()}
-        reward = self._number(fields["reward"] if "reward" in fields else sum(components.values()))
+        components = {str(name): self._parse_number(value) for name, value in components.items()}
+        reward = self._parse_number(fields["reward"] if "reward" in fields else sum(components.values()))
         if components and not math.isclose(sum(components.values()), reward, abs_tol=1e-6):
             raise self._invalid_result(
                 "judge", judgement, f"a reward that is the sum of its parts, {sum(components.values()):g}"
@@ -398,7 +401,7 @@ class SandboxedTask(Task):
         reason = "correct" if correct else "wrong"
         return Verdict(reward, components or {"reward": reward}, correct, answer, reason, logged=logged)
 
-    def _number(self, value: Any) -> float:
+    def _parse_number(self, value: Any) -> float:
         number = parse_reward(value)
         if not isinstance(number, float):
             raise self._invalid_result("judge", value, f"{NUMBER}, a bool, None or a dict with reward")

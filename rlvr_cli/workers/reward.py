@@ -40,7 +40,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
             return None
         count, log = job["count"], _RecordedValues(job["count"])
         available = {**job["columns"], "log_extra": log.log_extra, "log_metric": log.log_metric}
-        arguments, missing = _arguments(call, available)
+        arguments, missing = _select_arguments(call, available)
         if missing:
             return {
                 "wrong": f"needs {', '.join(missing)}; available are {', '.join(available)}. Map a column of the data "
@@ -61,7 +61,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     return handle
 
 
-def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _select_arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the function's arguments from ``available``, and the names of missing ones.
 
     ``**kwargs`` receives all but `completion_ids`, which are long.

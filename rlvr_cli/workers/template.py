@@ -13,7 +13,7 @@ def find_template_error(template: str) -> str | None:
     """Return an error in a template (syntax, filters, tests), or None, without evaluating it."""
     from jinja2 import TemplateSyntaxError, nodes
 
-    environment = _environment()
+    environment = _make_environment()
     try:
         for node in environment.parse(template).find_all((nodes.Filter, nodes.Test)):
             kind = "filter" if isinstance(node, nodes.Filter) else "test"
@@ -32,21 +32,21 @@ def make_handler(template: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
     """Return the worker's job handler: maps the columns of a row to (text, error)."""
     compiled: list[Any] = []
 
-    def write(columns: dict[str, Any]) -> tuple[str, str]:
+    def render(columns: dict[str, Any]) -> tuple[str, str]:
         try:
             # In the first job, so that its limits apply to constants too.
             if not compiled:
-                compiled.append(_environment().from_string(template))
+                compiled.append(_make_environment().from_string(template))
             return compiled[0].render(**columns), ""
         except MemoryError:
             raise
         except Exception as error:
             return "", f"{error}" or type(error).__name__
 
-    return write
+    return render
 
 
-def _environment() -> SandboxedEnvironment:
+def _make_environment() -> SandboxedEnvironment:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
