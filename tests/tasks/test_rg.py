@@ -37,7 +37,7 @@ def evil(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReasoningGym]:
     """A data set `evil` whose verifier does what its answers say."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(task, "_TARGET", Target("evil_gym:ready", purpose="does evil"))
-    for known in ("_pool", "_find_mistakes"):
+    for known in ("_pool", "_find_errors"):
         monkeypatch.setattr(task, known, lru_cache(getattr(task, known).__wrapped__))
     yield made("evil", deadline=0.3)
     for deadline in (None, 0.3):
