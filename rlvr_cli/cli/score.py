@@ -41,12 +41,13 @@ def command(
     """
     from rlvr_cli.config.load import choose_task
     from rlvr_cli.evaluation.score import check_keys, score_file
+    from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
     check_keys(overrides or [])
     config = choose_task(task, overrides or [], rule)
     with _progress_bar() as progress:
         scored = score_file(
-            config.for_model("logic_rl"), source, target, workers=workers, overwrite=overwrite, progress=progress
+            config.for_model(DEFAULT_STYLE), source, target, workers=workers, overwrite=overwrite, progress=progress
         )
     if form == "json":
         print_json({"output": str(target), **vars(scored)})

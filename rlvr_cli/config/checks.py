@@ -143,7 +143,7 @@ def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
 
 
 def _benchmarks_have_names(config: Config) -> Iterable[Contradiction]:
-    for message in unknown_name_errors(config.eval.benchmark, "eval.benchmark:"):
+    for message in unknown_name_errors(config.eval.benchmark, "eval.benchmark"):
         yield Contradiction(("eval.benchmark",), message)
 
 

@@ -16,6 +16,7 @@ from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import find_set_files, find_split_file
 from rlvr_cli.tasks.files import count_rows
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, task_kinds, task_of_set
 
 SPLITS = ("train", "dev", "test")
@@ -85,7 +86,7 @@ def show_example(config: Task, seed: int, model: str | None = None) -> dict[str,
         UserError: the task has no problem to show, or the model's tokenizer cannot be loaded.
     """
     tokenizer: Any = NoTemplate()
-    style = "logic_rl"
+    style: str = DEFAULT_STYLE
     about: dict[str, Any] = {}
     if model is not None:
         tokenizer, style = _tokenizer_and_style(model)
@@ -179,7 +180,7 @@ def write_problems(config: Task, target: Path, *, count: int, split: str, seed: 
     problems += output_problems(target, source=source, rows=True, overwrite=overwrite)
     if problems:
         raise UserError(problems)
-    task: Task = config.for_model("logic_rl")
+    task: Task = config.for_model(DEFAULT_STYLE)
     drawn = task.problems(cast(Split, split), count, seed)
     write_text(
         resolve_output(target), "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in drawn)

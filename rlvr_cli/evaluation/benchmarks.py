@@ -158,7 +158,7 @@ def listing() -> dict[str, Any]:
                 "paper": suite.paper,
                 "settings": [setting.as_json() for setting in suite.settings],
                 "averages": [
-                    {"name": average.name, "parts": list(map(list, average.parts)), "source": average.source}
+                    {"name": average.name, "parts": list(map(list, average.figures)), "source": average.source}
                     for average in suite.averages
                 ],
                 "notes": list(suite.notes),

@@ -28,6 +28,7 @@ from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_op
 from rlvr_cli.evaluation.targets import find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
@@ -95,7 +96,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
     errors += output_problems(options.output, source=source, rows=True, overwrite=options.overwrite, companions=[meta])
     if errors or config is None or target is None:
         raise UserError(list(dict.fromkeys(errors)))
-    task = config.task.for_model(target.subjects[0].style or "logic_rl")
+    task = config.task.for_model(target.subjects[0].style or DEFAULT_STYLE)
     most = config.task.training_problems if task.is_generated else ALL_ROWS
     if find_option(options.overrides, "eval.problems"):
         most = config.eval.problems
@@ -256,7 +257,7 @@ def _count_training(job: EvalJob, task: Task) -> int:
     """Return the number of training problems in the output; the others are its held-out splits."""
     data = f"./{job.out}" if job.out is not None and not job.out.is_absolute() else str(job.out)
     config = job.config.task.model_copy(update={"data": data, "data_dir": None})
-    style = str(task.settings.get("style", "logic_rl"))
+    style = str(task.settings.get("style", DEFAULT_STYLE))
     try:
         return len(config.for_model(style).problems("train", ALL_ROWS, 0))
     except UserError:

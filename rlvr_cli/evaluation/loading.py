@@ -12,6 +12,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.sample_store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.source import PRESETS, resolve_model
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
 
 def load_subject(subject: EvaluatedModel, config: Config, engine: str, say: Callable[[str], None]) -> Sampler:
@@ -86,7 +87,7 @@ def _connect(subject: EvaluatedModel, config: Config, say: Callable[[str], None]
                     f"{error}. Without it only the server can format the prompts. Set eval.endpoint=chat."
                 ) from error
     server = asyncio.run(open_server(config.eval, facts, say))
-    return ServedSampler(server, facts, subject.style or "logic_rl", say)
+    return ServedSampler(server, facts, subject.style or DEFAULT_STYLE, say)
 
 
 def label_and_stem(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:

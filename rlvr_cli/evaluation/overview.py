@@ -150,11 +150,11 @@ def compute_average(
         rows: per-problem values by benchmark. samples: samples per problem by benchmark.
         suite_samples: of the suite's setting; `avg` with another number is not the suite's figure.
     """
-    for benchmark, figure in average.parts:
+    for benchmark, figure in average.figures:
         if figure == "avg" and samples[benchmark] != suite_samples[benchmark]:
             return f"{benchmark} was evaluated with {samples[benchmark]} samples, not {suite_samples[benchmark]}"
     by_benchmark: dict[str, list[str]] = {}
-    for benchmark, figure in average.parts:
+    for benchmark, figure in average.figures:
         by_benchmark.setdefault(benchmark, []).append(_figure_metric(figure, samples[benchmark]))
     strata: list[tuple[list[float], float]] = []
     for benchmark, metrics in by_benchmark.items():
@@ -165,6 +165,6 @@ def compute_average(
         for row in rows[benchmark]:
             value = math.fsum(row.values[metric] for metric in metrics) / len(metrics)
             groups.setdefault(row.subgroup if average.by_subgroup else "", []).append(value)
-        share = len(metrics) / len(average.parts) / len(groups)
+        share = len(metrics) / len(average.figures) / len(groups)
         strata += [(values, share) for values in groups.values()]
     return macro_interval(strata)

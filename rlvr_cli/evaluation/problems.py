@@ -13,6 +13,7 @@ from rlvr_cli.evaluation.targets import Target
 from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.problem import FEW_PROBLEMS
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 from rlvr_cli.tasks.sets import data_sets
 
 Say = Callable[[str], None]
@@ -47,7 +48,7 @@ def _with_problems(job: EvalJob, say: Say) -> EvalJob:
         say(note)
     # Check that the task has prompts for every model. The style of a hub model is unknown yet; the problems do not
     # depend on it.
-    task, *_ = [job.config.task.for_model(model.style or "logic_rl") for model in job.models]
+    task, *_ = [job.config.task.for_model(model.style or DEFAULT_STYLE) for model in job.models]
     problems = _read_problems(job, task, say)
     job = replace(job, problems=tuple(problems), settings=replace(job.settings, problems=len(problems)))
     wordings = [wording_hash(task.problem_wording(problem)) for problem in problems]

@@ -19,6 +19,7 @@ from rlvr_cli.config.load import preset_document, preset_names
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean, redact_secrets
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
 # The bases that ship with the package, each in a folder of its lab's name.
 LAB_BASES = Path(__file__).parent / "lab"
@@ -109,7 +110,7 @@ def unreachable_message(name: str, revision: str | None, why: str) -> str:
 
 
 def prompt_style(model_config: Any) -> PromptStyle:
-    """Return the prompt style of a model: its config's `rlvr_prompt_style`, by default logic_rl.
+    """Return the prompt style of a model: its config's `rlvr_prompt_style`, by default DEFAULT_STYLE.
 
     model_config: a transformers config object or the mapping read from config.json. Raises UserError if the
     value is not a known style.
@@ -119,7 +120,7 @@ def prompt_style(model_config: Any) -> PromptStyle:
     else:
         style = getattr(model_config, "rlvr_prompt_style", None)
     if style is None:
-        return "logic_rl"
+        return DEFAULT_STYLE
     if style not in PROMPT_STYLES:
         raise UserError(f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}")
     return cast(PromptStyle, style)

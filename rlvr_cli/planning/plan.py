@@ -34,6 +34,7 @@ from rlvr_cli.planning.memory import (
 )
 from rlvr_cli.runs.folder import RunDir, find_run
 from rlvr_cli.tasks.problem import DataSplit
+from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
 
 def plan_training(config: Config) -> dict[str, Any]:
@@ -336,7 +337,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
 
 def _usual_prompt(config: Config) -> int:
     """Return the usual prompt length of the task; an invalid configuration is refused when a run starts."""
-    style = "compact" if _is_lab(config) else "logic_rl"
+    style = "compact" if _is_lab(config) else DEFAULT_STYLE
     try:
         return config.task.for_model(style).prompt_tokens
     except UserError:

@@ -49,14 +49,14 @@ Data = Annotated[
     Field(
         description="The problems: a data set's name (`rlvr tasks sets`; those that end in -gen are generated), a hub "
         "id (owner/name, owner/name:configuration@revision), a file of rows (JSONL, JSON, CSV, parquet) or a folder of "
-        "them. null = the generated problems, or the default of a task without any."
+        "them. null = the generated ones, or the default of a task without any."
     ),
 ]
 DataDir = Annotated[
     Text | None,
     Field(
-        description="Folder of the named data sets; null = RLVR_DATA_DIR if set, else data/public if `rlvr tasks "
-        "fetch` has put the set there, else the hub. An explicit null means the hub."
+        description="Folder of the named data sets; null = RLVR_DATA_DIR if set, else data/public if it has the set "
+        "(`rlvr tasks fetch`), else the hub. An explicit null means the hub."
     ),
 ]
 RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict = judges meaning, not surface.")]

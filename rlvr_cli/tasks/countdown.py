@@ -1,4 +1,4 @@
-"""The Countdown task: generated or loaded puzzles, TinyZero's prompts, verdicts by two rules.
+"""The Countdown task: generated or loaded puzzles, TinyZero's prompts, two judging rules.
 
 The row format is in docs/tasks/countdown.md.
 """
@@ -39,10 +39,10 @@ Target = Annotated[int, Field(ge=0, le=1_000_000)]
 FORMAT, ANSWER = 0.1, 0.9
 REASONS = ("correct", "wrong", "wrong_numbers", "no_answer", "bad_format", "too_long")
 
-# Consecutive draws without a new puzzle after which they count as exhausted.
+# Consecutive draws without a new puzzle after which generation fails.
 _PATIENCE = 1000
 _LARGEST = 10**9
-# TinyZero's rows of `Jiayi-Pan/Countdown-Tasks-3to4`.
+# Rows of TinyZero's splits in `Jiayi-Pan/Countdown-Tasks-3to4`.
 _HUB_TRAIN, _HUB_TEST = 327_680, 1_024
 
 # TinyZero's prompts (`examples/data_preprocess/countdown.py`, templates `base` and `qwen-instruct`), mistakes included.
@@ -62,7 +62,7 @@ class Countdown(StratifiedTask):
 
     sets: ClassVar = {
         "countdown": DataSet(
-            "Countdown with 3 and 4 numbers (TinyZero's division into train and test).",
+            "Countdown with 3 and 4 numbers (TinyZero's train and test splits).",
             {"train": "countdown/train", "test": "countdown/test"},
             "Jiayi-Pan/Countdown-Tasks-3to4",
             "none stated; TinyZero's code is Apache-2.0",
@@ -70,7 +70,7 @@ class Countdown(StratifiedTask):
             keys={"numbers": {3: 0.5, 4: 0.5}},
             length=(1024, "ours: the length of TinyZero's script"),
         ),
-        "countdown-gen": generated_set("Countdown, generated here."),
+        "countdown-gen": generated_set("Generated Countdown."),
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("numbers", "largest", "targets")
@@ -83,26 +83,25 @@ class Countdown(StratifiedTask):
     numbers: Annotated[dict[Annotated[int, Field(ge=3, le=4)], Share], SumToOne] = Field(
         {3: 0.5, 4: 0.5},
         min_length=1,
-        description="How many numbers are given (3 or 4) -> share of the problems; the shares sum to 1.",
+        description="Count of numbers (3 or 4) -> share of the problems; the shares sum to 1.",
     )
     largest: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        HIGHEST, description="Generated problems have numbers of 1 to this."
+        HIGHEST, description="Largest number in generated problems."
     )
     targets: Annotated[tuple[Target, Target], FromList] = Field(
-        TARGETS, description="The least and the largest target of generated problems."
+        TARGETS, description="The smallest and the largest target of generated problems."
     )
     style: Literal["auto", "tiny_zero", "tiny_zero_base", "compact"] = Field(
         "auto",
-        description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
-        "template), tiny_zero_base (TinyZero's for base models, always plain text), compact (the lab's words), auto = "
-        "what the model was made for: compact or tiny_zero.",
+        description="Prompt format: tiny_zero (TinyZero's, as chat turns if the model has a chat template), "
+        "tiny_zero_base (TinyZero's for base models, plain text), compact (the lab's words), auto = the model's, "
+        "compact or tiny_zero.",
     )
     data: Data = "countdown-gen"
     reward: Literal["tiny_zero", "zero_one", "random"] = Field(
         "tiny_zero",
-        description="tiny_zero = TinyZero's: 0.1 for an answer block and 0.9 more for a right answer; zero_one = 1 for "
-        "a right answer, else 0; random = a coin that knows nothing of the answer, a control from which nothing should "
-        "be learned.",
+        description="tiny_zero = TinyZero's: 0.1 for an answer block plus 0.9 for a correct answer; zero_one = 1 for a "
+        "correct answer, else 0; random = a coin toss independent of the answer, as a control.",
     )
     rule: RuleKey = "paper"
 
@@ -110,7 +109,9 @@ class Countdown(StratifiedTask):
         yield from super().contradictions()
         if self.targets[0] > self.targets[1]:
             least, largest = self.targets
-            yield Contradiction(("task.targets",), f"task.targets=[{least}, {largest}]: the least is above the largest")
+            yield Contradiction(
+                ("task.targets",), f"task.targets must be [smallest, largest]; got [{least}, {largest}]"
+            )
 
     def for_model(self, style: str) -> Self:
         """Resolve the style; the lab's compact one has words for three numbers."""
@@ -118,9 +119,8 @@ class Countdown(StratifiedTask):
         chosen = self.style if self.style != "auto" else of_model
         if chosen == "compact" and set(self.numbers) != {compact.NUMBERS}:
             raise UserError(
-                f"task.numbers: the compact style writes {compact.NUMBERS} numbers, {max(self.numbers)} were "
-                f"requested too. Set task.numbers={{{compact.NUMBERS}: 1.0}}, or use a model that reads English "
-                "(task.style=tiny_zero)."
+                f"task.numbers: the compact style supports {compact.NUMBERS} numbers; got {max(self.numbers)}. Set "
+                f"task.numbers={{{compact.NUMBERS}: 1.0}}, or use a model that reads English (task.style=tiny_zero)."
             )
         return self.replace(style=chosen)
 
@@ -138,14 +138,13 @@ class Countdown(StratifiedTask):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The range of the component `format`; None for rewards without one."""
         return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Write the full prompt, ending in ``<think>``; without a chat template as for base models."""
+        """Return the prompt, ending in ``<think>``; without a chat template in the format for base models."""
         if self.style == "compact":
             return compact.write_prompt(_puzzle(problem))
         question = problem.question
@@ -158,9 +157,9 @@ class Countdown(StratifiedTask):
         return prefill_think(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Yield worked responses in the style of the prompts: tries that miss, then the steps to the target.
+        """Yield worked responses in the style of the prompts: failed attempts, then the steps to the target.
 
-        Raises UserError for a puzzle that has no solution in that style.
+        Raises UserError for a puzzle without a solution in that style.
         """
         rng = random.Random(stream_seed(0, "countdown", "solutions", problem.id))
         puzzle = _puzzle(problem)
@@ -169,14 +168,13 @@ class Countdown(StratifiedTask):
         if first is None:
             in_words = " in the compact style" if self.style == "compact" else ""
             raise UserError(
-                f"task.data: problem {problem.id} ({problem.structure}) has no solution{in_words}, so it cannot be "
-                "worked out. Remove its row, or give your worked solutions (method.data)."
+                f"task.data: problem {problem.id} ({problem.structure}) has no solution{in_words}. Remove its row, or "
+                "set method.data to worked solutions."
             )
         yield first
         yield from responses
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         read = read_strict if self.rule == "strict" else read_paper
         reading = read(response, problem.data["nums"], problem.data["target"])
         correct = reading.outcome == "correct"
@@ -195,14 +193,13 @@ class Countdown(StratifiedTask):
         unwritable = (row for row in problems if not compact.is_writable(row.data["nums"], row.data["target"]))
         if self.style == "compact" and (first := next(unwritable, None)) is not None:
             raise UserError(
-                f"task.data={self.data!r}: the compact style has words for whole numbers of 0 to {compact.LARGEST}; "
-                f"problem {first.id} ({first.structure}) has others. Remove such rows, or use a model that reads "
-                "English."
+                f"task.data={self.data!r}: the compact style supports whole numbers of 0 to {compact.LARGEST}; problem "
+                f"{first.id} ({first.structure}) has others. Remove its row, or use a model that reads English."
             )
         return problems
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the hub's single split, train, which has TinyZero's test rows after its train rows."""
+        """Return the hub's only split, train: TinyZero's train rows, then its test rows."""
         return [HubTable("train", ids="countdown", most=_HUB_TRAIN + _HUB_TEST)]
 
     def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
@@ -224,10 +221,7 @@ class Countdown(StratifiedTask):
         return self.shuffle(drawn, split, seed)
 
     def _generate_numbers(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
-        """Generate problems that differ in more than the order of the numbers.
-
-        Raises UserError after a thousand consecutive draws without a new one.
-        """
+        """Generate problems that are distinct up to the order of the numbers. Raises UserError if exhausted."""
         rng = random.Random(stream_seed(seed, "countdown", split, numbers))
         problems: dict[str, Problem] = {}
         idle = 0
@@ -237,8 +231,8 @@ class Countdown(StratifiedTask):
             idle = idle + 1 if key in problems else 0
             if idle == _PATIENCE:
                 raise UserError(
-                    f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers were "
-                    f"found, and {count} were requested. Ask for fewer."
+                    f"task.train_size: only {len(problems)} {split} puzzles of {numbers} numbers were generated, and "
+                    f"{count} were requested. Request fewer."
                 )
             if not idle:
                 identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
@@ -247,7 +241,6 @@ class Countdown(StratifiedTask):
 
 
 def write_question(nums: Sequence[int], target: int) -> str:
-    """Write the user's turn."""
     return (
         f"Using the numbers {list(nums)}, create an equation that equals {target}. You can use basic arithmetic "
         "operations (+, -, *, /) and each number can only be used once. Show your work in <think> </think> tags. And "
@@ -256,10 +249,7 @@ def write_question(nums: Sequence[int], target: int) -> str:
 
 
 def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """Read the problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none.
-
-    Raises UserError naming ``where`` and the field.
-    """
+    """Return the problem of a row's fields `nums` and `target`; the default `id` is ``where``. Raises UserError."""
     missing = [name for name in ("nums", "target") if name not in fields]
     if missing:
         raise MissingFields(where, missing, "a row needs nums (the numbers) and target", fields)
@@ -267,7 +257,7 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
     if not isinstance(nums, list) or not all(type(n) is int and 0 <= n <= _LARGEST for n in nums):
         raise UserError(f"{where}: nums must be a list of whole numbers from 0 to {_LARGEST}")
     if not MIN_NUMBERS <= len(nums) <= MAX_NUMBERS:
-        raise UserError(f"{where}: nums has {len(nums)} numbers; allowed are {MIN_NUMBERS} to {MAX_NUMBERS}")
+        raise UserError(f"{where}: nums must have {MIN_NUMBERS} to {MAX_NUMBERS} numbers; got {len(nums)}")
     if type(target) is not int or abs(target) > _LARGEST:
         raise UserError(f"{where}: target must be a whole number from -{_LARGEST} to {_LARGEST}")
     return _make_problem(CountdownPuzzle(tuple(nums), target), str(fields.get("id", where)))

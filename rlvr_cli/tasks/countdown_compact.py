@@ -1,13 +1,13 @@
-"""The compact form of Countdown with three numbers that the lab's tiny model reads and writes.
+"""The compact language of the lab's tiny model for Countdown with three numbers.
 
     prompt     8 13 17 = 32 ? <think>
     response   13 8 : 21 5 104 x 17 : 15 49 x x x no 17 8 : 25 9 136 x 13 : 19 45 x x x no 17 13 : 30 4 x x 8 : 24 40 4
                </think> <answer> ( 17 - 13 ) * 8 </answer>
 
-The search has three rounds, one for each pair of numbers in the order of the prompt. A round writes the pair p, larger
-number first, and its values by `+ - * /`; then the third number c and the value that p needs for each last operation,
-`p + c`, `p - c`, `p * c`, `p / c` and `c - p`. `x` replaces any value but a whole number of 0 to 144. The first needed
-value that p has ends the search; a round without one ends in `no`. The form misses about 1 in 200 problems with numbers
+The search has a round for each pair of numbers, in the order of the prompt. A round writes the pair, larger number
+first, and its values by `+ - * /`; then the third number c and the value p that each last operation needs: `p + c`,
+`p - c`, `p * c`, `p / c` and `c - p`. `x` stands for any value but a whole number of 0 to 144. The search ends at the
+first needed value that the pair has; a round without one ends in `no`. It misses about 1 in 200 problems with numbers
 up to 20.
 """
 
@@ -24,7 +24,7 @@ ROUNDS = 3
 PASSES = 3
 LARGEST = 144
 _PAIR = "+-*/"
-# The last operation, with the third number; `from` is that number minus the pair.
+# The last operation, with the third number; `from`: the third number minus the pair.
 _LAST = (*_PAIR, "from")
 _RANDOM_OPERATORS = "+-*"
 
@@ -32,8 +32,8 @@ _RANDOM_OPERATORS = "+-*"
 class Noise(Section):
     """Probabilities of errors in a trace; all zero = a clean trace.
 
-    `guess`: answer a random expression at once, without reasoning. `quit`: after a round that missed, answer a random
-    expression of its numbers. `leap`: the same after a needed value that the pair lacks. `miss`: pass over a needed
+    `guess`: answer with a random expression, without reasoning. `quit`: after a failed round, answer with a random
+    expression of its numbers. `leap`: the same after a needed value that the pair lacks. `miss`: overlook a needed
     value that the pair has. `slip`: a random operation in the answer. `value`: a value off by 1, 2 or 10.
     """
 
@@ -49,18 +49,18 @@ CLEAN = Noise()
 
 
 def vocabulary() -> list[str]:
-    """Return every word of the compact form, in a fixed order."""
+    """Return the vocabulary in a fixed order."""
     words = [*_PAIR, "(", ")", "=", ":", "?", "x", "no", "<think>", "</think>", "<answer>", "</answer>"]
     return [*words, *map(str, range(LARGEST + 1))]
 
 
 def is_writable(nums: Sequence[int], target: int) -> bool:
-    """Return whether the form has words for a problem."""
+    """Return whether the vocabulary covers a problem."""
     return len(nums) == NUMBERS and all(0 <= number <= LARGEST for number in (*nums, target))
 
 
 def write_prompt(puzzle: CountdownPuzzle) -> str:
-    """Write the problem in compact form, ending in `<think>`, also with numbers outside the vocabulary."""
+    """Return the prompt, ending in `<think>`, also for numbers outside the vocabulary."""
     return f"{' '.join(map(str, puzzle.nums))} = {puzzle.target} ? <think>"
 
 
@@ -72,7 +72,7 @@ def list_rounds(puzzle: CountdownPuzzle) -> list[tuple[int, int, int]]:
 
 
 def find_solving_round(puzzle: CountdownPuzzle) -> int | None:
-    """Return the round, from 1, in which the search finds a solution; None where the form has none."""
+    """Return the round, from 1, in which the search finds a solution, or None."""
     for number, (a, b, c) in enumerate(list_rounds(puzzle), start=1):
         values = [value for value in _pair_values(a, b) if value is not None]
         if any(needed in values for needed in _needed_values(puzzle.target, c)):
@@ -81,9 +81,9 @@ def find_solving_round(puzzle: CountdownPuzzle) -> int | None:
 
 
 def write_trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
-    """Write a worked response: rounds, answer. A clean one is right if the problem has a solution in the form.
+    """Return a response: rounds, then the answer. A clean one is correct if the search finds a solution.
 
-    After three rounds that miss, the search begins again, for three passes at most.
+    After three failed rounds the search restarts, for at most three passes.
     """
     turns = list_rounds(puzzle)
     if rng.random() < noise.guess:
@@ -109,18 +109,18 @@ def write_trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEA
 
 
 def write_solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
-    """Yield the clean trace if the form has a solution."""
+    """Yield the clean trace if the search finds a solution."""
     if is_writable(puzzle.nums, puzzle.target) and find_solving_round(puzzle) is not None:
         yield write_trace(puzzle, random.Random(0))
 
 
 def _pair_values(a: int, b: int) -> list[int | None]:
-    """Return the values of a pair by `+ - * /`; None for `x`."""
+    """Return the values of a pair by `+ - * /`; None = `x`."""
     return [_mask_unknown(value) for value in (a + b, a - b, a * b, a // b if b and a % b == 0 else None)]
 
 
 def _needed_values(target: int, c: int) -> list[int | None]:
-    """Return the value p of the pair for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` are the target."""
+    """Return p for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` equal the target; None = `x`."""
     factor = target // c if c and target % c == 0 else None
     return [_mask_unknown(value) for value in (target - c, target + c, factor, target * c if c else None, c - target)]
 
@@ -147,7 +147,6 @@ def _format_expression(a: int, b: int, c: int, of_pair: str, last: str) -> str:
 
 
 def _random_expression(a: int, b: int, c: int, rng: random.Random) -> str:
-    """Write a random expression of a round's numbers."""
     return _format_expression(a, b, c, rng.choice(_RANDOM_OPERATORS), rng.choice(_RANDOM_OPERATORS))
 
 

@@ -1,4 +1,4 @@
-"""Countdown puzzles: an exhaustive solver in exact arithmetic, and a generator of solvable ones."""
+"""Countdown puzzles: an exhaustive solver in exact arithmetic, a generator, and worked responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOWEST, HIGHEST = 1, 99
 TARGETS = (10, 100)
 _MOST_DRAWS = 100_000
 
-# A rational number in lowest terms: numerator, and denominator above 0. Many times faster than Fraction.
+# A rational number in lowest terms, as (numerator, positive denominator): many times faster than Fraction.
 Ratio = tuple[int, int]
 
 # A number, or an operator with its two operands.
@@ -32,28 +32,27 @@ _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True)
 class CountdownPuzzle:
-    """Numbers, each to be used exactly once, and a target."""
+    """Numbers, each to be used once, and a target."""
 
     nums: tuple[int, ...]
     target: int
 
 
 def puzzle_key(puzzle: CountdownPuzzle) -> str:
-    """Return the puzzle up to the order of its numbers; it decides the split."""
+    """Return the puzzle as text, independent of the order of its numbers; the key of its split."""
     return f"{' '.join(map(str, sorted(puzzle.nums)))} = {puzzle.target}"
 
 
 def split_for(puzzle: CountdownPuzzle) -> Split:
-    """Return the split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
     return hash_split(puzzle_key(puzzle))
 
 
 def generate_countdown(
     rng: random.Random, *, numbers: int, split: Split, largest: int = HIGHEST, targets: tuple[int, int] = TARGETS
 ) -> CountdownPuzzle:
-    """Draw a solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets`` (ends included).
+    """Draw a solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets`` (inclusive).
 
-    Raises UserError after a hundred thousand draws without one.
+    Raises UserError if 100,000 draws yield none.
     """
     for _ in range(_MOST_DRAWS):
         nums = tuple(rng.randint(LOWEST, largest) for _ in range(numbers))
@@ -69,8 +68,7 @@ def generate_countdown(
 def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
     """Yield expressions that reach the target with every number once, by exhaustive search.
 
-    At least one if and only if the puzzle has a solution. Of subexpressions with the same numbers and value only one is
-    used.
+    Complete: none only if the puzzle has no solution. Subexpressions of equal numbers and value are used once.
     """
     numbers = tuple(sorted(puzzle.nums))
     seen = set()
@@ -103,7 +101,7 @@ def evaluate(expression: Expression) -> Fraction:
 
 
 def format_expression(expression: Expression) -> str:
-    """Write the expression with the parentheses that it needs: `(79 - 17) / 60`."""
+    """Return the expression as text with minimal parentheses: `(79 - 17) / 60`."""
     if isinstance(expression, int):
         return str(expression)
     operator, lhs, rhs = expression
@@ -118,7 +116,7 @@ def format_expression(expression: Expression) -> str:
 
 @lru_cache(maxsize=1024)
 def _reachable_values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
-    """Return every value that the numbers reach, each used once, with one expression for it."""
+    """Return every value reachable with each number used once, with an expression."""
     if len(numbers) == 1:
         return {(numbers[0], 1): numbers[0]}
     values: dict[Ratio, Expression] = {}
@@ -138,7 +136,6 @@ def _reachable_values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
 
 
 def _partitions(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield every partition of the numbers into two groups, each once, in their order."""
     indices = range(1, len(numbers))
     for size in range(len(numbers) - 1):
         for joined in itertools.combinations(indices, size):
@@ -147,7 +144,7 @@ def _partitions(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tup
 
 
 def _complements(value: Ratio, target: int) -> Iterator[tuple[str, Ratio, bool]]:
-    """Yield (operator, x, whether ``value`` comes first) for every x that reaches the target with ``value``."""
+    """Yield (operator, x, whether ``value`` is the left operand) for every x that reaches the target."""
     p, q = value
     yield "+", (target * q - p, q), True
     yield "-", (p - target * q, q), True
@@ -171,7 +168,7 @@ _MOST_TRIES = 4
 
 
 def write_solutions(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
-    """Yield correct responses to a prompt that ends in ``<think>``; the last reaches the target at the first try."""
+    """Yield correct responses to a prompt that ends in ``<think>``; the last has no failed attempts."""
     ways = list(itertools.islice(find_solutions(puzzle), _VARIANTS))
     for way in ways:
         tries = [_write_miss(puzzle, rng) for _ in range(rng.randint(1, _MOST_TRIES))]
@@ -199,7 +196,6 @@ def _format_operand(expression: Expression) -> str:
 
 
 def _write_miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
-    """Write a true sentence on an expression that misses the target."""
     while True:
         nums = rng.sample(puzzle.nums, len(puzzle.nums))
         expression: Expression = nums[0]

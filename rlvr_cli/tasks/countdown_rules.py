@@ -1,15 +1,15 @@
-"""The two rules for reading Countdown's answers. Expressions are parsed with ``ast``; there is no `eval`.
+"""The two rules for judging Countdown's answers. Expressions are parsed with ``ast``; there is no `eval`.
 
 `paper` is TinyZero's (`verl/utils/reward_score/countdown.py`), which checks an answer's characters and evaluates it as
-Python: whole and decimal numbers, signs, `+ - * / // **`, parentheses. It differs in two ways, which score 0.1:
+Python: whole and decimal numbers, signs, `+ - * / // **`, parentheses. There are two differences, which score 0.1:
 
-- an answer of more than 10,000 characters, or of more than 100 operators inside one another, is not read (the public
-  code scores it as far as Python parses it);
-- a power of whole numbers with more than 4,096 bits has no value (the public code works `9**9**9**9` out without end).
+- an answer of more than 10,000 characters, or more than 100 nested operators, is not parsed (the public code scores it
+  as far as Python parses it);
+- a power of whole numbers with more than 4,096 bits has no value (the public code hangs on `9**9**9**9`).
 
 `strict` is exact rational arithmetic over `+ - * /` and parentheses, each number exactly once. The typographic signs in
-``_ASCII`` and white space are normalised. The rest is refused: equations (`3 * 5 = 15`), signs before a number,
-decimals, exponents, `**` and `//`, leading zeros, underscores and digits of other scripts.
+``_ASCII`` and white space are normalised. Refused are equations (`3 * 5 = 15`), signs before a number, decimals,
+exponents, `**` and `//`, leading zeros, underscores and digits of other scripts.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from typing import Any, Literal
 
 from rlvr_cli.tasks.answers import TAG, last_tagged
 
-# A solution of six numbers is shorter than 100 characters; a longer block is not an answer.
+# Characters. A solution of six numbers has less than 100.
 MAX_ANSWER = 10_000
 _TOLERANCE = 1e-5
 _MAX_POWER_BITS = 4096
-# Above this, whether Python can parse it depends on the caller's stack.
+# At greater depth, whether Python can parse an expression depends on the caller's stack.
 _MAX_DEPTH = 100
 
 _PAPER_SIGNS = re.compile(r"[0-9+\-*/(). \t\f\r]+")
 _STRICT_SIGNS = re.compile(r"(?:(?:0|[1-9][0-9]*+)(?![0-9])|\*(?!\*)|/(?!/)|[-+() ])+")
 _END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)
 _BLOCK = [("", "answer"), ("/", "answer")]
-# Multiplication, division and minus signs that have one meaning, and the no-break space.
+# Unambiguous multiplication, division and minus signs, and the no-break space.
 _ASCII = str.maketrans("\u00d7\u22c5\u00b7\u2217\u00f7\u2215\u2212\u00a0", "****//- ")
 
 
 @dataclass(frozen=True)
 class ParsedExpression:
-    """The answer read in a response.
+    """The answer parsed from a response.
 
     ``outcome`` is `correct`, `wrong` (another value, or none after a division by zero), `wrong_numbers` (not those of
     the puzzle, each once), `no_answer` (an answer block without a readable expression) or `bad_format` (no answer
@@ -56,8 +56,8 @@ class ParsedExpression:
 def read_paper(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge a response to TinyZero's prompt (which ends with ``<think>``), in linear time.
 
-    The answer is the last ``<answer>`` block of the last line, whether the reasoning was closed or not. Where
-    "Assistant:" occurs in the response, only what follows the first one is read, as in the public code.
+    The answer is the last ``<answer>`` block of the last line, even in unclosed reasoning. Text up to a first
+    "Assistant:" is ignored, as in the public code.
     """
     _, header, rest = response.partition("Assistant:")
     answer = last_tagged((rest if header else response).rpartition("\n")[2])
@@ -67,10 +67,10 @@ def read_paper(response: str, nums: Sequence[int], target: int) -> ParsedExpress
 def read_strict(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge a response to a prompt that ends with ``<think>``, in linear time.
 
-    The reasoning ends at the only ``</think>``, followed by exactly one ``<answer>`` and one ``</answer>``; tags in the
-    reasoning, letter case and white space inside a tag do not count.
+    The reasoning ends at the only ``</think>``, followed by exactly one ``<answer>`` and one ``</answer>``. Tags in the
+    reasoning, letter case and white space inside a tag are ignored.
     """
-    # Stop at the first tag too many, whatever their number.
+    # Stop at the first excess tag.
     ends = list(islice(_END.finditer(response), 2))
     tags = list(islice(TAG.finditer(response, ends[0].end()), len(_BLOCK) + 1)) if len(ends) == 1 else []
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
@@ -102,13 +102,13 @@ def _judge(
     if tree is None:
         return ParsedExpression("no_answer")
     expression = "".join(text.split())
-    # The public code reads runs of digits, so `1.5` uses a 1 and a 5.
+    # As in the public code, `1.5` uses a 1 and a 5.
     runs = [run.lstrip("0") or "0" for run in re.findall("[0-9]+", text)]
     if sorted(runs) != sorted(map(str, nums)):
         return ParsedExpression("wrong_numbers", expression)
     try:
         right = reaches(_evaluate(tree, literal))
-    # Division by zero, a value outside floating point, `//` of a complex power: the public code catches everything.
+    # Division by zero, overflow, `//` of a complex power: the public code catches every exception.
     except (ArithmeticError, TypeError, ValueError):
         right = False
     return ParsedExpression("correct" if right else "wrong", expression)
@@ -156,7 +156,6 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 def _evaluate(node: Any, literal: Callable[[Any], Any]) -> Any:
-    """Evaluate an expression. Raises as its operators do."""
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_evaluate(node.left, literal), _evaluate(node.right, literal))
     if isinstance(node, ast.UnaryOp):

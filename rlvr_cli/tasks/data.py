@@ -1,4 +1,4 @@
-"""Load the problems of a task's data: a named set, a file, a folder or a data set of the hub."""
+"""Load the problems of a task from a named set, a file, a folder or a data set of the hub."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from rlvr_cli.tasks.hub import HubTable, looks_like_hub_id, parse_hub_id, read_h
 from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
-# HiTab's tables lie next to its rows.
+# HiTab's tables, in the folder of its rows.
 TABLES = ("tables.jsonl", "tables.jsonl.gz")
 # Files whose rows may have different fields.
 _RAGGED = (".jsonl", ".jsonl.gz", ".json")
 _ROWS_SHOWN = 3
-# Where `rlvr tasks fetch` puts public sets unless --data-dir is set, and inside it the manifests.
+# The default folder of `rlvr tasks fetch`, and the manifests' folder in it.
 PUBLIC, FETCHED = "data/public", "fetched"
 
 
 class SkippedRow(UserError):
-    """A well-formed row that cannot be judged; it is skipped and counted.
+    """A well-formed row that cannot be judged: skipped and counted.
 
     Args:
         where: its location.
@@ -52,17 +52,17 @@ class SkippedRow(UserError):
 
 
 class RowReader:
-    """A task's declarations about its rows, besides ``problem_from``; all have defaults."""
+    """Reads problems from rows; a task sets the class variables and defines ``problem_from``."""
 
-    # Columns that hold JSON in a CSV file, where a cell is text.
+    # Columns with JSON in their cells of a CSV file.
     json_columns: ClassVar[tuple[str, ...]] = ()
-    # Whether files of a folder without a split in their names are read and divided, too.
+    # Whether a folder's files without a split in their names are read too, and split by row.
     reads_unmarked_files: ClassVar[bool] = False
-    # Whether all rows have the same fields, also in formats that allow others.
+    # Whether all rows have the same fields, even in formats that do not require it.
     uniform_columns: ClassVar[bool] = False
     # Keys that select every row of the public set.
     all_rows_keys: ClassVar[Mapping[str, Any]] = {}
-    # Whether a file of train rows is divided like one without a split in its name if no test rows exist.
+    # Whether train files are split by row if there are no dev and test files.
     splits_train_file: ClassVar[bool] = False
 
     if TYPE_CHECKING:
@@ -76,14 +76,14 @@ class RowReader:
     def load(self, split: DataSplit) -> list[Problem]:
         """Return the problems of ``split`` in ``data``, in its order.
 
-        A file with a split in its name has that split; rows of other files are divided. Where no dev rows exist, dev
-        is an eighth of the train rows, and train the rest. ``all`` takes every row of a file or folder. Of a named set,
-        ``test`` is all of its test rows, whatever the name of their file.
+        The split is the one in a file's name, else it is assigned by row. Without dev files, dev is an eighth of the
+        train rows. ``all`` is every row of a file or folder. For a named set, ``test`` is all of its test rows,
+        independently of the file's name.
 
         Warns:
             UserWarning: rows that cannot be judged were skipped.
         Raises:
-            UserError: nothing at ``data``, an unreadable file, malformed rows (each with its place), or no problem.
+            UserError: ``data`` does not exist, an unreadable file, malformed rows (with locations), or no problem.
         """
         path = local_path(self.data)
         if self.data in self.sets:
@@ -95,46 +95,46 @@ class RowReader:
         else:
             raise UserError(
                 f"task.data={self.data!r}: no such file or folder, and not a hub id (owner/name)."
-                f"{did_you_mean(self.data, self.sets)} Give a file ({LISTED}), a folder of them, a hub id (owner/name, "
+                f"{did_you_mean(self.data, self.sets)} Use a file ({LISTED}), a folder of them, a hub id (owner/name, "
                 f"owner/name:configuration@revision){', or one of ' if self.sets else ''}{', '.join(self.sets)}."
             )
         if not problems:
             which = "no problem" if split == "all" else f"no {split} problem"
-            raise UserError(f"task.data={self.data!r}: {which} in it. Choose another split, or give other data.")
+            raise UserError(f"task.data={self.data!r}: has {which}. Choose another split or other data.")
         return problems
 
-    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
-        """Read the problem of a row. Raises UserError naming ``origin.where``, or LeftOut."""
+    def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+        """Return the problem of a row. Raises UserError with ``origin.where``, or SkippedRow."""
         return self.problem_from({"id": origin.id, **record}, origin.where)
 
-    def record(self, value: Any) -> Any:
-        """Convert a row of another shape to an object; other rows are returned unchanged."""
+    def convert_record(self, value: Any) -> Any:
+        """Convert a row of another format to a JSON object; return other rows unchanged."""
         return value
 
     def split_key(self, problem: Problem) -> str:
-        """Return the key whose hash decides the split of a row; problems of equal keys stay together."""
+        """Return the key whose hash assigns the split; problems of equal keys share a split."""
         return problem.structure or problem.question
 
     def belongs_to_dev(self, problem: Problem) -> bool:
-        """Return whether a training row belongs to the eighth that is dev if no dev rows exist."""
+        """Return whether a train row is in the eighth that is dev if there are no dev files."""
         return self.assign_split(problem) == "dev"
 
     def assign_split(self, problem: Problem) -> Split:
-        """Return the split of a row of a file without a split in its name."""
+        """Assign the split of a row in a file without a split in its name."""
         return hash_split(self.split_key(problem))
 
     def file_split(self, path: Path) -> str | None:
-        """Return the split in the name of a folder's file; "" = divide its rows, None = skip it."""
+        """Return the split in the name of a folder's file; "" = split by row, None = skip the file."""
         return split_in_name(path) or ("" if self.reads_unmarked_files else None)
 
     def file_name_of(self, problem: Problem, split: str) -> str:
-        """Return the file in a data folder for a problem of the named set in train or test."""
+        """Return the data folder's file for a problem of the named set in train or test."""
         return f"{self.sets[self.data].files[split]}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the tables of a hub data set that have rows of ``split``; dev rows are among those of train.
+        """Return the tables of a hub data set with rows of ``split``; dev rows are in those of train.
 
-        Raises UserError where it has no such split.
+        Raises UserError if the data set lacks the split.
         """
         source = "test" if split == "test" else "train"
         data_set = _find_hub_set(self, hub_id)[1]
@@ -142,9 +142,7 @@ class RowReader:
             return [HubTable(source)]
         if source not in (*data_set.files, *data_set.hub_splits):
             have = " and ".join(data_set.files)
-            raise UserError(
-                f"task.data={hub_id!r}: this data set has {have} problems only, and {split} ones were requested."
-            )
+            raise UserError(f"task.data={hub_id!r}: has only {have} problems, and {split} problems were requested.")
         return [HubTable(data_set.hub_splits.get(source, source), data_set.config)]
 
     def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
@@ -171,17 +169,17 @@ def _load_named_set(task: RowReader, split: DataSplit) -> list[Problem]:
 
 
 def find_set_files(task: RowReader, path: Path, home: str) -> dict[str, list[Path]]:
-    """Return the files by split at ``path``, the location of a named set's split ``home``; undivided ones under "".
+    """Return the files by split at ``path``, the location of a named set's split ``home``; "" = split by row.
 
-    Raises UserError without any.
+    Raises UserError without any file.
     """
-    places = task.sets[task.data].files
-    shared = path.is_dir() and len(set(places.values())) < len(places)
+    files = task.sets[task.data].files
+    shared = path.is_dir() and len(set(files.values())) < len(files)
     return _find_files(task, path, "" if shared else home)
 
 
 def _find_files(task: RowReader, path: Path, home: str = "") -> dict[str, list[Path]]:
-    """Return the files by split of a file or folder, undivided ones under "".
+    """Return the files by split of a file or folder; "" = split by row.
 
     Args:
         home: the split of ``path`` if it is a file, and of files without a split in their names.
@@ -192,11 +190,11 @@ def _find_files(task: RowReader, path: Path, home: str = "") -> dict[str, list[P
     if is_data_file(path):
         files[home or split_in_name(path) or ""].append(path)
     elif not path.is_dir():
-        raise UserError(f"task.data={str(path)!r}: not a file of rows. Its name must end in {LISTED}.")
+        raise UserError(f"task.data={str(path)!r}: the name of a file of rows must end in {LISTED}.")
     else:
         # The layout of the hub's data sets.
-        inside = path / "data"
-        for file in sorted([*path.iterdir(), *(inside.iterdir() if inside.is_dir() else ())]):
+        subfolder = path / "data"
+        for file in sorted([*path.iterdir(), *(subfolder.iterdir() if subfolder.is_dir() else ())]):
             if not is_data_file(file) or file.name in TABLES:
                 continue
             mark = home if home and split_in_name(file) in (None, home) else task.file_split(file)
@@ -223,8 +221,8 @@ def _load_files(task: RowReader, path: Path, files: dict[str, list[Path]], split
     if not files[source] and not files[""]:
         have = " and ".join(mark for mark in files if files[mark])
         raise UserError(
-            f"task.data={str(path)!r}: by its file names this holds {have} problems, and {split} ones were requested. "
-            "Choose another split, give the file of that split, or a folder with both."
+            f"task.data={str(path)!r}: by its file names it has only {have} problems, and {split} ones were requested. "
+            "Choose another split, or use the file of that split or a folder with both."
         )
     problems = _read_files(task, files[source])
     if split != "test" and not files["dev"]:
@@ -233,12 +231,10 @@ def _load_files(task: RowReader, path: Path, files: dict[str, list[Path]], split
 
 
 def _select_train_or_dev(task: RowReader, train: list[Problem], split: DataSplit) -> list[Problem]:
-    """Select the dev eighth of train rows, or the rest."""
     return [problem for problem in train if task.belongs_to_dev(problem) == (split == "dev")]
 
 
 def _read_files(task: RowReader, files: Iterable[Path]) -> list[Problem]:
-    """Read the problems of files; unchanged files are read once."""
     files = tuple(files)
     tables = (file.with_name(name) for file in files for name in TABLES)
     stats = [(path, path.stat()) for path in (*files, *tables) if path.exists()]
@@ -250,7 +246,7 @@ def _read_files(task: RowReader, files: Iterable[Path]) -> list[Problem]:
     return list(problems)
 
 
-# A command needs the rows of its files several times, and 50,000 take half a second each time.
+# A command reads its files several times, and 50,000 rows take half a second.
 @lru_cache(maxsize=4)
 def _read_versions(
     kind: Any, keys: str, files: tuple[Path, ...], versions: tuple[tuple[Path, int, int, int], ...]
@@ -263,12 +259,12 @@ def _read_versions(
 
 def _load_hub(task: RowReader, data: str, split: DataSplit) -> list[Problem]:
     if split == "all":
-        raise UserError(f"task.data={data!r}: split `all` is for local files; choose train, dev or test.")
+        raise UserError(f"task.data={data!r}: split `all` is for local files. Choose train, dev or test.")
     return task.select_split(_load_hub_tables(task, data, split), split)
 
 
 def load_hub_problems(task: RowReader, data: str, split: str) -> list[Problem]:
-    """Return the test problems of a hub data set, or those of train with dev. Raises UserError."""
+    """Return the test problems of a hub data set, or its train and dev problems. Raises UserError."""
     if split == "test":
         return _load_hub(task, data, "test")
     problems = _load_hub_tables(task, data, "train")
@@ -289,50 +285,49 @@ def _load_hub_tables(task: RowReader, data: str, split: Split) -> list[Problem]:
 
 
 def _find_hub_set(task: RowReader, hub_id: str) -> tuple[str, DataSet | None]:
-    """Return the name and the set of the task with that hub id, or "" and None."""
     return next(((name, data_set) for name, data_set in task.sets.items() if data_set.hub == hub_id), ("", None))
 
 
 def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:
-    """Read the problems of the rows of each source. Raises UserError with every problem."""
+    """Return the problems of the rows of all sources. Raises UserError with every error."""
     problems: list[Problem] = []
-    wrong: list[str] = []
-    places: dict[str, str] = {}
-    left_out: dict[str, list[str]] = {}
+    errors: list[str] = []
+    origins: dict[str, str] = {}
+    skipped: dict[str, list[str]] = {}
     for source in sources:
         for value, origin in source:
             try:
-                problem = task.row(_parse_record(task, value, origin), origin)
+                problem = task.parse_row(_parse_record(task, value, origin), origin)
             except SkippedRow as error:
-                left_out.setdefault(error.reason, []).append(origin.where)
+                skipped.setdefault(error.reason, []).append(origin.where)
                 continue
             except UserError as error:
-                wrong += error.problems
-                if isinstance(error, MissingFields) and len(wrong) == 1:
-                    wrong[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
-                # Rows of a table have the same columns, so the first missing field is missing in all.
+                errors += error.problems
+                if isinstance(error, MissingFields) and len(errors) == 1:
+                    errors[0] += f" Rows are read as problems of task {task.name}: use another --task, or a --reward."
+                # All rows of a table lack the column.
                 ragged = origin.path is not None and origin.path.name.endswith(_RAGGED) and not task.uniform_columns
                 if isinstance(error, MissingFields) and not ragged:
                     break
                 continue
-            if problem.id in places:
-                wrong.append(
-                    f"{origin.where}: id {problem.id!r} is also that of {places[problem.id]}; ids must be distinct"
+            if problem.id in origins:
+                errors.append(
+                    f"{origin.where}: id {problem.id!r} is also that of {origins[problem.id]}; ids must be distinct"
                 )
-            places.setdefault(problem.id, origin.where)
+            origins.setdefault(problem.id, origin.where)
             problems.append(problem)
-    raise_row_errors(list(dict.fromkeys(wrong)))
-    for reason, where in left_out.items():
+    raise_row_errors(list(dict.fromkeys(errors)))
+    for reason, where in skipped.items():
         locations = ", ".join(where[:_ROWS_SHOWN]) + (" ..." if len(where) > _ROWS_SHOWN else "")
         warnings.warn(f"{len(where)} rows {reason} were left out ({locations})", stacklevel=2)
     return problems
 
 
 def _parse_record(task: RowReader, value: Any, origin: RowOrigin) -> dict[str, Any]:
-    """Return a row as a JSON object; an id that is null or an empty cell is dropped. Raises UserError."""
+    """Return a row as a JSON object without a null or empty id. Raises UserError."""
     if isinstance(value, BadRow):
         raise UserError(f"{origin.where}: {value}")
-    record = task.record(value)
+    record = task.convert_record(value)
     if not isinstance(record, dict):
         raise UserError(f"{origin.where}: not a JSON object; a row is an object with the fields of a problem")
     if origin.path is not None and origin.path.name.endswith(".csv"):
@@ -343,7 +338,7 @@ def _parse_record(task: RowReader, value: Any, origin: RowOrigin) -> dict[str, A
 
 
 def _parse_json_cell(text: str) -> Any:
-    """Parse a CSV cell of a JSON column; an empty cell is null, invalid JSON stays text."""
+    """Parse a CSV cell of a JSON column: an empty cell is null, invalid JSON is text."""
     try:
         return parse_json(text.encode("utf-8", "surrogatepass")) if text.strip() else None
     except BadRow:
@@ -351,7 +346,7 @@ def _parse_json_cell(text: str) -> Any:
 
 
 def drop_conflicting(problems: list[Problem]) -> list[Problem]:
-    """Return the first problem of each question, without questions whose rows have different answers.
+    """Deduplicate problems by question, without questions whose rows have different answers.
 
     Warns:
         UserWarning: questions were dropped.
@@ -371,29 +366,27 @@ def locate_data(sets: Mapping[str, DataSet], name: str, split: str, folder: Path
     """Return the location of ``split`` of a named set: a path in ``folder``, or a hub id.
 
     Args:
-        sets: those of the task.
-        split: train, test, or dev, which is a part of train.
+        sets: the task's data sets.
+        split: train, test, or dev (a subset of train).
         folder: a folder of data sets; None = the hub.
     Raises:
-        UserError: the set or the folder has no such problems, or the set is not on the hub.
+        UserError: the set or the folder lacks the split, or the set is not on the hub.
     """
     data_set = sets[name]
     source = "train" if split == "dev" else split
     if source not in data_set.files:
         have = " and ".join(data_set.files)
         others = ", ".join(other for other, others in sets.items() if source in others.files) or "none"
-        hint = (
-            " Its dev problems are a part of them (validation.split=dev, eval.split=dev)." if source == "test" else ""
-        )
+        hint = " Its dev problems are some of them (validation.split=dev, eval.split=dev)." if source == "test" else ""
         raise UserError(
-            f"task.data={name}: has {have} problems only, and {split} ones are needed.{hint} Data sets of the task "
-            f"that have {split} problems: {others}."
+            f"task.data={name}: has only {have} problems, and {split} problems are needed.{hint} Data sets of the task "
+            f"with {split} problems: {others}."
         )
     if folder is None:
         if data_set.hub is None:
             raise UserError(
-                f"task.data={name}: is not on the hub. Give the folder that has "
-                f"{data_set.files[source]}.jsonl (or .jsonl.gz) with --data-dir, task.data_dir or RLVR_DATA_DIR."
+                f"task.data={name}: is not on the hub. Set the folder that has "
+                f"{data_set.files[source]}.jsonl (or .jsonl.gz) by --data-dir, task.data_dir or RLVR_DATA_DIR."
                 f"{generated_hint(sets)}"
             )
         return data_set.hub
@@ -410,7 +403,7 @@ def locate_data(sets: Mapping[str, DataSet], name: str, split: str, folder: Path
 
 
 def find_split_file(data_set: DataSet, split: str, folder: Path) -> Path | None:
-    """Return the file or folder of ``split`` in a data folder, or None."""
+    """Find the file or folder of ``split`` in a data folder; None if missing."""
     name = data_set.files.get(split)
     paths = [folder / f"{name}{ending}" for ending in ("", *ENDINGS)] if name is not None else []
     return next((path for path in paths if path.exists()), None)
@@ -422,18 +415,18 @@ def is_fetched(data_set: DataSet) -> bool:
 
 
 def generated_hint(sets: Mapping[str, DataSet]) -> str:
-    """Return a hint at the generated problems that can replace a data set."""
+    """Return a hint about the generated problems that can replace a data set."""
     names = [name for name, data_set in sets.items() if data_set.generated]
-    return f" Generated problems of its kind have the name {names[0]}." if names else ""
+    return f" Generated alternative: {names[0]}." if names else ""
 
 
 def split_in_name(path: Path) -> str | None:
-    """Return the split in a file's name (`my.test.jsonl`), if it has one; `validation` is dev."""
+    """Return the split in a file's name (`my.test.jsonl`), or None; `validation` is dev."""
     mark = _SPLIT_MARK.search(path.name)
     return mark and mark[1].replace("validation", "dev")
 
 
 def hash_split(key: str) -> Split:
-    """Return the split of a key by its SHA-256: test 1/8, dev 1/8, train 6/8."""
+    """Assign a split to a key by its SHA-256: test 1/8, dev 1/8, train 6/8."""
     bucket = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] % 8
     return "test" if bucket == 0 else "dev" if bucket == 1 else "train"

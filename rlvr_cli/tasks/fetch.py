@@ -1,4 +1,4 @@
-"""Fetch public data sets into a data folder, with a manifest each: revision, licence, rows and hashes."""
+"""Download public data sets into a data folder, each with a manifest: revision, licence, rows and digests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlvr_cli.tasks.hub import resolve_revision
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A written file: name in the folder, rows and SHA-256."""
+    """A data file: name in the folder, number of rows and SHA-256."""
 
     name: str
     rows: int
@@ -32,7 +32,7 @@ class FetchManifest:
     """The manifest of a fetched data set.
 
     Attributes:
-        revision: the hub's commit. left_out: warnings about skipped rows.
+        revision: a commit of the hub. left_out: warnings about skipped rows.
     """
 
     name: str
@@ -56,29 +56,27 @@ def fetch(
     overwrite: bool = False,
     say: Callable[[str], None] = print,
 ) -> FetchManifest:
-    """Write the problems of ``task``'s public set into ``folder``, where `task.data` looks for them; all, or none.
-
-    An unaltered set of the requested revision is kept.
+    """Download the public set of ``task`` into ``folder``, atomically; keep an unchanged set of the revision.
 
     Args:
         revision: a commit, branch or tag of the hub; None = the newest.
     Raises:
-        UserError: existing files that were not fetched (or were altered since, without
-            ``overwrite``), no network, rows that are no problems, or a folder that cannot be written to.
+        UserError: existing files that were not fetched or were changed (without ``overwrite``), no network, malformed
+            rows, or a folder that cannot be written to.
     """
     name, data_set = task.data, task.sets[task.data]
     assert data_set.hub is not None
-    before = read_manifest(name, folder)
-    if before is not None:
-        changed, reason = _changed_files(before, folder), "was changed"
+    existing = read_manifest(name, folder)
+    if existing is not None:
+        changed, reason = _changed_files(existing, folder), "was changed"
     else:
         paths = (find_split_file(data_set, split, folder) for split in data_set.files)
-        changed, reason = list(filter(None, paths)), "is where the data set belongs, but was not fetched"
+        changed, reason = list(filter(None, paths)), "exists, but was not fetched"
     if not overwrite and (present := [str(path) for path in dict.fromkeys(changed) if path.exists()]):
-        raise UserError(f"{', '.join(present)}: {reason}. --overwrite replaces it, --data-dir names another folder.")
-    if not overwrite and before is not None and not changed and revision in (None, before.revision):
-        say(f"{name}: is there, {before}. --overwrite fetches the newest.")
-        return before
+        raise UserError(f"{', '.join(present)}: {reason}. Use --overwrite to replace it, or another --data-dir.")
+    if not overwrite and existing is not None and not changed and revision in (None, existing.revision):
+        say(f"{name}: already fetched: {existing}. Use --overwrite for the newest.")
+        return existing
     commit = resolve_revision(data_set.hub, revision)
     staging = folder / f".{name}.part"
     try:
@@ -99,17 +97,17 @@ def fetch(
         files = tuple(_write_rows(staging, file, rows) for file, rows in sorted(lines.items()))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         result = FetchManifest(name, data_set.hub, commit, data_set.licence, now, files, left_out)
-        # The manifest first: after an interruption it names the missing files.
+        # The manifest first: after an interruption it lists the missing files.
         (folder / FETCHED).mkdir(exist_ok=True)
         write_json(folder / FETCHED / f"{name}.json", asdict(result))
-        for stale in before.files if before is not None else ():
+        for stale in existing.files if existing is not None else ():
             (folder / stale.name).unlink(missing_ok=True)
         for file in files:
             (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
             (staging / file.name).replace(folder / file.name)
     except OSError as error:
         raise UserError(
-            f"{error.filename or folder}: {error.strerror or error}. Make room, or give another folder with --data-dir."
+            f"{error.filename or folder}: {error.strerror or error}. Free space, or use another --data-dir."
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -124,13 +122,12 @@ def _write_rows(folder: Path, name: str, lines: list[str]) -> FetchedFile:
 
 
 def _changed_files(fetched: FetchManifest, folder: Path) -> list[Path]:
-    """Return the files of the manifest that are missing or have another hash."""
     files = [(folder / file.name, file.sha256) for file in fetched.files]
     return [path for path, digest in files if not path.is_file() or sha256(path.read_bytes()).hexdigest() != digest]
 
 
 def read_manifest(name: str, folder: Path) -> FetchManifest | None:
-    """Read the manifest of a data set that was fetched into ``folder``; None without a readable one."""
+    """Read the manifest of a data set in ``folder``; None if missing or invalid."""
     try:
         values: dict[str, Any] = json.loads((folder / FETCHED / f"{name}.json").read_text(encoding="utf-8"))
         files = tuple(FetchedFile(**file) for file in values["files"])
@@ -140,7 +137,7 @@ def read_manifest(name: str, folder: Path) -> FetchManifest | None:
 
 
 def describe_origin(name: str, hub: str | None, folder: str | None) -> str:
-    """Return a line on the origin of a public set's rows; ``folder`` is `task.data_dir`."""
+    """Return a line on the source of a public set; ``folder`` is `task.data_dir`."""
     if folder is None:
         return f"{name}: from the hub ({hub})."
     if (fetched := read_manifest(name, Path(folder))) is None:

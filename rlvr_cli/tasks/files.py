@@ -1,6 +1,6 @@
 """Read rows of data files with their locations: JSON lines, a JSON list, CSV and parquet.
 
-JSON and CSV need no library, and parquet is read without the copy that `datasets` makes of it.
+JSON and CSV need no library, and parquet is read without the cache copy of `datasets`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_CELL = 2**31 - 1
 
 
 class BadRow(ValueError):
-    """An invalid row; the message follows its location."""
+    """An invalid row. Messages are prefixed by its location."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class RowOrigin:
 
     Attributes:
         where: for errors: `file:line`, `file, row 3`, or the hub data set and the row's number.
-        id: the id of its problem unless the row has one.
-        number: of its line, or of the row.
+        id: the default id of its problem.
+        number: of the line or row.
         source: the file's name without its ending, or the hub data set's name.
         path: the file; None on the hub.
     """
@@ -52,20 +52,18 @@ class RowOrigin:
 
 
 def is_data_file(path: Path) -> bool:
-    """Return whether :func:`read_rows` reads files of this name."""
     return path.name.endswith(ENDINGS)
 
 
 def is_jsonl(path: Path) -> bool:
-    """Return whether :func:`read_lines` reads files of this name."""
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
-    """Yield each row of a data file: its value or a BadRow, and its location.
+    """Yield each row of a data file, or a BadRow, with its location.
 
-    Rows of JSON lists and parquet are counted from 1. The cells of a CSV file
-    are text. Raises UserError for a file that cannot be read, or whose columns have equal names.
+    Rows of JSON lists and parquet are counted from 1. The cells of a CSV file are text. Raises UserError for an
+    unreadable file and for duplicate column names.
     """
     ending = next(ending for ending in ENDINGS if path.name.endswith(ending))
     rows: Iterator[tuple[int, Any]]
@@ -89,7 +87,7 @@ def count_rows(path: Path) -> int:
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every non-blank line of a ``.jsonl`` or ``.jsonl.gz`` file.
 
-    A byte order mark is left out. Raises UserError when the file cannot be read.
+    A byte order mark is dropped. Raises UserError if the file cannot be read.
     """
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
@@ -106,7 +104,7 @@ def parse_json(line: bytes) -> Any:
     """Parse a line as JSON.
 
     Raises:
-        BadRow: not UTF-8, not JSON (NaN and Infinity included), a number beyond float (1e400), or nested too deeply.
+        BadRow: not UTF-8, not JSON (or NaN, Infinity), a number beyond float (1e400), or nested too deeply.
     """
     text = _decode(line)
     try:
@@ -128,7 +126,7 @@ def find_text_error(value: Any) -> str | None:
 
 
 def raise_row_errors(problems: Sequence[str]) -> None:
-    """Raise UserError with the first ``problems`` and the number of the others, if there are any."""
+    """Raise UserError with the first ``problems`` and the number of further ones; return without any."""
     further = len(problems) - _SHOWN
     if problems:
         raise UserError([*problems[:_SHOWN], *([f"{FURTHER}{further} more rows like these"] if further > 0 else [])])
@@ -149,7 +147,7 @@ def _decode(line: bytes) -> str:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _parse_finite(text: str) -> float:
@@ -165,7 +163,7 @@ def _read_json(path: Path) -> list[Any]:
     except (OSError, BadRow) as error:
         raise UserError(f"{path}: cannot be read ({error}). A .json file is one list of rows in UTF-8.") from error
     if not isinstance(value, list):
-        raise UserError(f"{path}: is not a list of rows. Write one row a line and call it .jsonl, or put them in [ ].")
+        raise UserError(f"{path}: must be a list of rows. Put the rows in [ ], or write one per line in a .jsonl file.")
     return value
 
 
@@ -178,15 +176,15 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Any]]:
         reader = csv.reader(map(_decode, lines), strict=True)
         names = next(reader, None)
         if names is None:
-            raise UserError(f"{path}: is empty; the first line of a .csv file has the names of its columns.")
+            raise UserError(f"{path}: is empty. The first line of a .csv file must name its columns.")
         _check_columns(path, names)
         begins = reader.line_num + 1
         for cells in reader:
             if len(cells) == len(names):
                 yield begins, dict(zip(names, cells, strict=True))
             elif cells:
-                wrong = f"{len(cells)} cells in {len(names)} columns; a cell with a comma needs quotation marks"
-                yield begins, BadRow(wrong)
+                message = f"{len(cells)} cells in {len(names)} columns; quote cells that contain a comma"
+                yield begins, BadRow(message)
             begins = reader.line_num + 1
     except BadRow as error:
         raise UserError(f"{path}:{reader.line_num + 1}: {error}") from error
@@ -208,4 +206,4 @@ def _read_parquet(path: Path) -> Iterator[Any]:
 def _check_columns(path: Path, names: Sequence[str]) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise UserError(f"{path}: several columns are called {', '.join(map(repr, twice))}. Give each its own name.")
+        raise UserError(f"{path}: duplicate column names {', '.join(map(repr, twice))}. Rename them.")

@@ -1,4 +1,4 @@
-"""GSM8K: grade-school word problems, whose answers are compared as exact numbers."""
+"""GSM8K: grade-school word problems with numeric answers, compared exactly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
-from rlvr_cli.tasks.math_rows import answer_text, find_question, make_problem
+from rlvr_cli.tasks.math_rows import convert_answer, find_question, make_problem
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, Rule
 from rlvr_cli.verify.numbers import CHANGING_WORDS, exact_number, normalise
@@ -43,7 +43,6 @@ class GSM8K(AnswerTask):
         return 512
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge one response. Pure; raises for no string; time linear in the response."""
         reading = extract_answer(response, self.form, self.rule)
         if reading.answer is None:
             return self.verdict(problem, response, reading, None, answer=None, truncated=truncated)
@@ -56,31 +55,31 @@ class GSM8K(AnswerTask):
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
-    def _plain(self, solution: str) -> str:
-        return _CALCULATOR.sub("", super()._plain(solution).partition(_MARK)[0]).strip()
+    def _strip_boxes(self, solution: str) -> str:
+        return _CALCULATOR.sub("", super()._strip_boxes(solution).partition(_MARK)[0]).strip()
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """Return the word problem of ``question`` and ``answer``.
+    """Return the problem of a row with ``question`` and ``answer``.
 
-    ``answer`` is a number, text that spells one, or a solution that ends in ``#### number`` (as the hub's rows).
+    ``answer`` is a number, as text too, or a solution that ends in ``#### number`` (as on the hub).
 
     Raises:
-        UserError: a field is missing or of another type, or the answer is not a number; names ``where`` and the field.
+        UserError: a field is missing or of another type, or the answer is not a number.
     """
     question = find_question(fields, where)
-    text = answer_text(fields.get("answer"))
+    text = convert_answer(fields.get("answer"))
     if text is None:
         needed = "a problem needs question and answer (a number, or text ending in ####)"
         raise MissingFields(where, ["answer"], needed, fields)
     solution, mark, gold = text.rpartition(_MARK)
     gold = gold.strip()
     if read_number(gold) is None:
-        raise UserError(f"{where}: answer {gold[:40]!r} is not a number")
+        raise UserError(f"{where}: answer must be a number; got {gold[:40]!r}")
     return make_problem({"solution": solution.strip(), **fields} if mark else fields, question, gold)
 
 
-# Numbers that are read and refused: docs/tasks/gsm8k.md
+# Accepted and refused numbers: docs/tasks/gsm8k.md
 
 _MORE_WORDS = (
     r"doz|mio|mrd|kk|dz|zeroe?s|neg|doubles|thrice|triples|quadruple[ds]?|(?:square|cube) ?roots?"
@@ -89,7 +88,7 @@ _MORE_WORDS = (
 )
 _WORDS = re.compile(
     rf"(?<![A-Za-z])(?:{CHANGING_WORDS}|{_MORE_WORDS})(?![A-Za-z])"
-    # These change a number only before or after it.
+    # These change only an adjacent number.
     r"|\d\s*(?:score|gross|grand|point|square\.?\Z)(?![A-Za-z])|\d\D*?\bremainder"
     r"|\d\s*(?:roots?|radical|power|exponent|prime|inver(?:se|ted)|opposite|reciprocal|negated|base|binary|octal|hex\w*)\.?\Z"
     r"|(?<![A-Za-z])(?:square|cube|root|power|opposite|reciprocal|inverse|(?:sin|cos|tan|ln|log)[a-z]?)\s*="
@@ -112,7 +111,7 @@ _VERB = re.compile(r"\d\.?\s?(?:is|was|are|were|be|would|should|could|might|may|
 
 
 def _has_foreign_sign(text: str) -> bool:
-    """Return whether ``text`` has a sign that is neither ASCII nor a Latin letter, a currency or a quotation mark."""
+    """Return whether ``text`` has a character other than ASCII, Latin letters, currencies and quotation marks."""
     return any(
         not character.isascii()
         and unicodedata.category(character) not in ("Sc", "Pi", "Pf")
@@ -128,7 +127,7 @@ _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s
 _SPACING = re.compile(r"\\[,;: ]|~|\\(?:quad|qquad|left|right|displaystyle)(?![A-Za-z])")
 _DELIMITERS = (("**", "**"), ("`", "`"), ("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"))
 _DEGREES = re.compile(r"\s?\^\s?(?:\{\s?\\circ\s?\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])")
-# An area or a volume; the power is the unit's and not the number's.
+# An area or a volume: the power belongs to the unit.
 _POWER = re.compile(
     r"(?<![A-Za-z])(mm|cm|dm|m|km|in|inch(?:es)?|ft|foot|feet|yd|yards?|mi|miles?|(?:centi|kilo|milli)?met(?:er|re)s?|units?)"
     r"\s?\^\s?(?:\{\s?[23]\s?\}|[23](?!\d))"
@@ -153,15 +152,15 @@ _NEGATED_NAME = re.compile(r"(?:^|\s)-\s?[A-Za-z]\w*\s?=\s?\Z")
 
 
 def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
-    """Return the number of an answer; None unless there is exactly one.
+    """Parse the number of an answer; None unless there is exactly one.
 
-    Strict: the whole text is a number, with a sign, a currency before it and a unit of up to four words after it.
-    Paper: besides, a sentence that holds a single number. Units and per cent signs are not converted: ``60%`` is 60.
-    Linear time, no exception for any string; nothing is computed.
+    Strict: the whole text is a number, with optional sign, preceding currency and following unit of up to four words.
+    Paper: also a sentence with a single number. Units and percent signs are ignored: ``60%`` is 60. Expressions are not
+    evaluated. Linear time, no exception for any string.
     """
     if len(text) > MAX_LENGTH:
         return None
-    plain = _plain(text)
+    plain = _strip_markup(text)
     if _WORDS.search(plain) or _LETTERS.search(plain):
         return None
     match = _NUMBER.fullmatch(plain)
@@ -170,7 +169,7 @@ def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
     return _read_single_literal(plain) if rule == "paper" else None
 
 
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     text = (
         normalise(text)
         .replace("\u2248", "\\approx ")

@@ -1,9 +1,9 @@
 """The HiTab task: questions on hierarchical tables, extraction of answers and their comparison.
 
-Source of the `paper` rule: HiTab's own scorer (Cheng et al. 2022, `qa/table/utils.py` and `qa/datadump/utils.py`). It
+The `paper` rule follows HiTab's scorer (Cheng et al. 2022, `qa/table/utils.py` and `qa/datadump/utils.py`), which
 compares numbers to within 1e-5 and texts after WikiTableQuestions' normalisation. The answer is the last ``<answer>``
-block or ``\\boxed{}`` after the reasoning; `strict` refuses a response with more than one. What differs is in
-docs/tasks/hitab.md.
+block or ``\\boxed{}`` after the reasoning; `strict` refuses a response with several. docs/tasks/hitab.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Rule, Verdic
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.numbers import normalise
 
-# ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's: table, question, the form of the
-# answer, and the data's conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
+# ACPO (2025) trains on HiTab but publishes no prompt. This one has table, question, answer format, and the data's
+# conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
 _INTRODUCTION = (
     "Answer a question about a table. Column and row headers are written as paths from the outermost to the innermost "
     "level, such as `total / 2019 / women`."
@@ -70,8 +70,8 @@ _QUOTES = str.maketrans("\u2018\u2019\u00b4`\u201c\u201d", "''''\"\"")
 class Conventions:
     """Conventions for comparing answers.
 
-    ``tolerance``: largest difference of equal numbers. ``percent``: 69.1% is 69.1 (as_written), 0.691 (ratio) or any of
-    the two (either). ``sign``: either = compare magnitudes.
+    ``tolerance``: maximum difference of equal numbers. ``percent``: 69.1% is 69.1 (as_written), 0.691 (ratio) or both
+    (either). ``sign``: either = compare magnitudes.
     """
 
     tolerance: Fraction = Fraction(1, 100_000)
@@ -99,19 +99,19 @@ class HiTab(Task):
     name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
     style: Literal["answer_tag", "boxed"] = Field(
         "answer_tag",
-        description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
+        description="Prompt format: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
     )
     data: Data = "hitab"
     tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
-        1e-5, description="Numbers are equal when they differ by at most this (not a share: the difference itself)."
+        1e-5, description="Maximum absolute difference of equal numbers."
     )
     percent: Literal["as_written", "ratio", "either"] = Field(
         "as_written",
-        description="What 69.1% is: as_written = 69.1, ratio = 0.691, either = whichever of the two is right.",
+        description="Value of 69.1%: as_written = 69.1, ratio = 0.691, either = one of them must be correct.",
     )
     sign: Literal["exact", "either"] = Field("exact", description="exact = the sign counts; either = it does not.")
     corrected: bool = Field(
-        False, description="Use the HiTab maintainers' corrected questions and answers where a row has them."
+        False, description="Use the HiTab maintainers' corrected questions and answers of rows that have them."
     )
     rule: RuleKey = "paper"
 
@@ -119,11 +119,11 @@ class HiTab(Task):
     def conventions(self) -> Conventions:
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
-    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
-        """Read the problem of a row, whose table is in it or in a file next to it."""
+    def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+        """Return the problem of a row; its table is in the row or in tables.jsonl of the same folder."""
         fields = dict(record)
         if self.corrected:
-            # One public row has its corrected answer in the question's field; it is left uncorrected.
+            # A public row has its corrected answer in the question's field; it stays uncorrected.
             for key, kind in (("question", str), ("answer", list)):
                 if isinstance(record.get(f"{key}_checked"), kind):
                     fields[key] = record[f"{key}_checked"]
@@ -144,18 +144,17 @@ class HiTab(Task):
         return problem
 
     def split_key(self, problem: Problem) -> str:
-        """Keep questions on one table together."""
+        """Return the table: its questions share a split."""
         return str(problem.data["table"])
 
     def problem_wording(self, problem: Problem) -> str:
-        """Return question and table: many tables have the same questions."""
+        """Return table and question, since tables share questions."""
         return f"{problem.data['table']}\n{problem.question}"
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Write the full prompt: table, question and the form of the answer."""
         table = problem.data["table"]
         table_text = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
         text = f"{table_text}## Question\n{problem.question}\n\n{_CONVENTIONS} {_FORMS[self.style]}"
@@ -164,12 +163,11 @@ class HiTab(Task):
         return chat_prompt(tokenizer, [{"role": "user", "content": text}], options=self.chat_template_kwargs)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Reward the right answer with 1. Pure; never raises; time linear in the response."""
         return judge_table_answer(problem.data["answer"], response, self.rule, self.conventions, truncated)
 
 
 def _find_tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Read the folder's rendered tables by id, if any, and the problems with them."""
+    """Return the folder's rendered tables by id, and the errors of malformed ones."""
     path = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     return _read_tables(path, path.stat().st_mtime_ns) if path is not None else ({}, ())
 
@@ -183,7 +181,7 @@ def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, .
             if isinstance(record, BadRow):
                 raise UserError(f"{origin.where}: {record}")
             if not isinstance(record, dict) or "id" not in record:
-                raise UserError(f"{origin.where}: a table is {{id, title, texts}}")
+                raise UserError(f"{origin.where}: a table must be {{id, title, texts}}")
             if (unwritable := find_text_error(record)) is not None:
                 raise UserError(f"{origin.where}: {unwritable}")
             tables[str(record["id"])] = render_table(record, origin.where)
@@ -195,41 +193,38 @@ def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, .
 def judge_table_answer(
     gold: Sequence[str | int | float], response: str, rule: Rule, conventions: Conventions, cut: bool
 ) -> Verdict:
-    """Judge a response. Pure; never raises; time linear in its length.
+    """Judge a response. Pure; no exception for any string; time linear in its length.
 
     Args:
         gold: the answers, in any order; numbers or texts.
-        response: what the model wrote.
-        rule: paper or strict.
-        conventions: tolerance, percent and sign.
-        cut: whether the token limit ended the response.
+        cut: whether the response reached the token limit.
     """
     written, reason = _extract_answer(response) if rule == "paper" else _extract_single_answer(response)
     if written is None:
-        return _verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
+        return _make_verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
     expected = [read_value(item, rule) for item in gold]
     first: list[Value] | None = None
     for items in _candidate_lists(written, len(expected)):
         values = [read_value(item, rule) for item in items]
         first = first or values
         if answers_match(expected, values, conventions):
-            return _verdict(True, _canonical(values), "correct")
+            return _make_verdict(True, _join_canonical(values), "correct")
     if not first or not any(value.text for value in first):
-        return _verdict(False, None, "too_long" if cut else "no_answer")
-    return _verdict(False, _canonical(first), "wrong")
+        return _make_verdict(False, None, "too_long" if cut else "no_answer")
+    return _make_verdict(False, _join_canonical(first), "wrong")
 
 
-def _canonical(values: Sequence[Value]) -> str:
+def _join_canonical(values: Sequence[Value]) -> str:
     return "; ".join(sorted(value.canonical() for value in values))
 
 
-def _verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
+def _make_verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
     reward = 1.0 if correct else 0.0
     return Verdict(reward, {"answer": reward}, correct, answer, reason)
 
 
 def _extract_answer(response: str) -> tuple[str | None, str]:
-    """Return the last answer of either form; a block with a box is that box."""
+    """Return the last <answer> block or box, and the reason without one; the box of a block with a box."""
     text = response.rpartition("</think>")[2]
     end = text.rfind(_CLOSE)
     start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
@@ -242,7 +237,7 @@ def _extract_answer(response: str) -> tuple[str | None, str]:
 
 
 def _extract_single_answer(response: str) -> tuple[str | None, str]:
-    """Return the only answer: a block, a box, or a block that has only a box."""
+    """Return the only <answer> block or box (or box in a block), and the reason without one."""
     text = response.rpartition("</think>")[2]
     tags = [(tag[2].lower(), bool(tag[1])) for tag in TAG.finditer(text)]
     if ("think", False) in tags:
@@ -272,7 +267,7 @@ def _strip_label(answer: str) -> tuple[str | None, str]:
 
 
 def _candidate_lists(written: str, count: int) -> Iterator[list[str]]:
-    """Yield the ways to read the text as ``count`` answers, the likeliest first."""
+    """Yield splits of the text into answers, the likeliest first."""
     listed = _parse_list(written)
     if listed is not None:
         yield listed
@@ -289,7 +284,7 @@ def _candidate_lists(written: str, count: int) -> Iterator[list[str]]:
 
 
 def _strip_list_marks(lines: list[str]) -> list[str]:
-    """Drop the bullets of the lines, or their numbers 1, 2, 3, ..., where every line has such a mark."""
+    """Strip bullets, or numbers 1, 2, 3, ..., if every line has one."""
     marks = [_BULLET.match(line) for line in lines]
     numbers = [_LINE_NUMBER.match(line) for line in lines]
     if all(number is not None and int(number[1]) == line for line, number in enumerate(numbers, 1)):
@@ -298,7 +293,7 @@ def _strip_list_marks(lines: list[str]) -> list[str]:
 
 
 def _parse_list(text: str) -> list[str] | None:
-    """Read the items of a list in brackets, JSON or as Python prints it, numbers as they are spelled."""
+    """Parse a list in brackets, JSON or Python's; numbers keep their spelling."""
     if not (text.startswith("[") and text.endswith("]")):
         return None
     try:
@@ -321,14 +316,14 @@ def _parse_python_list(text: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Value:
-    """An answer: normalised text and, if it spells a number, that number without its percent sign."""
+    """An answer: normalised text, and its number without a percent sign if it is numeric."""
 
     text: str
     number: Fraction | None = None
     percent: bool = False
 
     def canonical(self) -> str:
-        """The canonical spelling of equal answers."""
+        """Return the canonical spelling of equal answers."""
         if self.number is None:
             return self.text
         # A decimal of up to 10 places, without trailing zeros.
@@ -338,7 +333,7 @@ class Value:
 
 
 def read_value(written: str | int | float, rule: Rule) -> Value:
-    """Read an answer of the data (text or a JSON number) or of a response. Linear; never raises."""
+    """Parse an answer of the data (text or a JSON number) or of a response. Linear; no exception for any string."""
     if not isinstance(written, str):
         return Value(str(written), Fraction(str(written)))
     text = _clean(written)
@@ -349,7 +344,7 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
 
 
 def values_match(gold: Value, answer: Value, conventions: Conventions) -> bool:
-    """Return whether the answer equals the gold value: numbers within the tolerance, texts exactly."""
+    """Return whether two answers are equal: numbers within the tolerance, texts exactly."""
     if gold.number is None or answer.number is None:
         return gold.number is None and answer.number is None and gold.text == answer.text
     return any(
@@ -360,7 +355,7 @@ def values_match(gold: Value, answer: Value, conventions: Conventions) -> bool:
 
 
 def answers_match(gold: Sequence[Value], answers: Sequence[Value], conventions: Conventions) -> bool:
-    """Return whether the answers match the gold values in some order."""
+    """Return whether the answers match the gold answers in some order."""
     if len(gold) != len(answers):
         return False
     if len(gold) == 1:
@@ -373,7 +368,7 @@ def answers_match(gold: Sequence[Value], answers: Sequence[Value], conventions: 
 
 
 def _clean(text: str) -> str:
-    """Remove markup and normalise signs: LaTeX and Markdown wrappers, odd spaces, Unicode signs."""
+    """Strip LaTeX and Markdown markup, and normalise spaces and Unicode signs."""
     text = normalise(text).strip()
     for escaped, plain in (("\\%", "%"), ("\\$", "$"), ("\\&", "&"), ("\\!", ""), ("\\,", " "), ("\\ ", " ")):
         text = text.replace(escaped, plain)
@@ -386,7 +381,7 @@ def _clean(text: str) -> str:
 
 
 def _normalise_text(text: str, rule: Rule) -> str:
-    """Drop case, accents and the full stop at the end; for `paper` also notes at the end, as HiTab does."""
+    """Fold case and accents and strip the final full stop; for `paper` also trailing notes, as HiTab does."""
     text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if unicodedata.category(c) != "Mn")
     while rule == "paper":
         shorter = _strip_note(text.rstrip())
@@ -397,7 +392,7 @@ def _normalise_text(text: str, rule: Rule) -> str:
 
 
 def _strip_note(text: str) -> str:
-    """Drop one citation, footnote mark or parenthesis at the end, unless it is the whole text."""
+    """Strip a trailing citation, footnote mark or parenthesis, unless it is the whole text."""
     if text.endswith(")"):
         start = text.rfind(" (")
         return text[:start] if start > 0 and ")" not in text[start:-1] else text

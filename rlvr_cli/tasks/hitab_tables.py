@@ -1,7 +1,7 @@
-"""Read HiTab's rows, and render its hierarchical tables as Markdown with plain headers.
+"""Read HiTab's rows, and render its hierarchical tables as Markdown with flat headers.
 
-Columns and rows are named by the path of their header levels. A merged cell has its text in its first cell and "" in
-the others, so levels follow from positions. All is linear in the size of input and output.
+Columns and rows are labelled by the path of their header levels. A merged cell has its text in its first cell and "" in
+the others, so levels follow from positions. Linear time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNIT = re.compile(
     r"%|\$|number|percent|percentage|ratio|rate|dollars|hours|minutes|years|persons|millions?|billions?|thousands?"
     r"|kilograms?|tonnes|index|coefficient|odds|per\b"
 )
-# Both spellings of an empty cell in the public tables.
+# Spellings of an empty cell in the public tables.
 _EMPTY_CELLS = ("", "none")
 
 
@@ -43,15 +43,15 @@ class Layout:
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """Read a problem's fields.
+    """Return the problem of a row's fields.
 
     Args:
-        fields: ``answer`` (a list of numbers and texts, or one of them) and, each optional here, ``question``,
-            ``table`` (rendered text, a matrix of cells, or an object with ``texts`` and optionally ``title``,
-            ``header_rows``, ``header_columns``), ``id``, ``aggregation``.
-        where: the location for errors: a file and line.
+        fields: ``answer`` (a number, a text, or a list of them) and, optionally, ``question``, ``table`` (rendered
+            text, a matrix of cells, or an object with ``texts`` and optionally ``title``, ``header_rows``,
+            ``header_columns``), ``id``, ``aggregation``.
+        where: the location for errors, file and line.
     Raises:
-        UserError: a field is missing or malformed; the message names ``where`` and the field.
+        UserError: a field is missing or malformed.
     """
     if "answer" not in fields:
         raise UserError(f"{where}: no field answer; it is a list of numbers and texts")
@@ -80,7 +80,7 @@ def _is_value(item: Any) -> bool:
 
 
 def render_table(table: Any, where: str) -> str:
-    """Render a table of any accepted form for the prompt. Raises UserError for anything else."""
+    """Render a table for the prompt. Raises UserError if it is malformed."""
     if table is None or isinstance(table, str):
         return table or ""
     if isinstance(table, list):
@@ -108,7 +108,7 @@ def _check_cells(texts: Any, where: str) -> list[list[str]]:
 
 
 def _read_layout(table: dict[str, Any], texts: list[list[str]], where: str) -> Layout:
-    """Take the layout from the table's keys, else from its cells, with at least the header rows of its samples."""
+    """Return the layout in the table's keys, else inferred from its cells and its hint of header rows."""
     inferred = infer_layout(texts)
     hint = table.get("header_hint")
     hinted = hint.get("top_header_rows_at_least") if isinstance(hint, dict) else None
@@ -126,9 +126,9 @@ def _read_layout(table: dict[str, Any], texts: list[list[str]], where: str) -> L
 def infer_layout(texts: Sequence[Sequence[str]]) -> Layout:
     """Infer the extent of the headers from the cells.
 
-    Rows: the first; the second if the first has merged cells and one of the two has no name for the row headers; those
-    below it with an empty first cell and no number but years. Columns: the first, and those right of one with empty
-    cells next to filled ones.
+    Rows: the first; the second if the first has merged cells and one of them does not label the row headers; following
+    rows with an empty first cell and no number but years. Columns: the first, and following ones while some row has all
+    header cells empty and others filled.
     """
     rows, width = len(texts), len(texts[0])
     header_rows = 1
@@ -144,11 +144,11 @@ def infer_layout(texts: Sequence[Sequence[str]]) -> Layout:
 
 
 def table_markdown(texts: Sequence[Sequence[str]], layout: Layout | None = None) -> str:
-    """Write the table as Markdown.
+    """Render a matrix of strings as Markdown.
 
     Args:
-        texts: a matrix of strings, at least one row and one column, all rows of one length.
-        layout: the header's extent; None = inferred.
+        texts: at least one row and one column; rows of equal length.
+        layout: None = inferred.
     """
     layout = layout or infer_layout(texts)
     columns = column_paths(texts, layout)
@@ -162,10 +162,10 @@ def table_markdown(texts: Sequence[Sequence[str]], layout: Layout | None = None)
 def column_paths(texts: Sequence[Sequence[str]], layout: Layout) -> list[str]:
     """Return the path of each column's header levels, ``eastern ontario / other workers``.
 
-    An empty cell belongs to the text on its left if both have the same header above; in a row of units, always.
+    An empty cell continues its left neighbour if both have the same header above, and always in a row of units.
     """
     levels: list[list[str]] = [[] for _ in texts[0]]
-    # For each column, the first column of its merged header cell at the level above.
+    # Per column, the first column of its merged header cell at the level above.
     above = [0] * len(levels)
     for row in texts[: layout.header_rows]:
         filled = [cell for cell in row[layout.header_columns :] if cell.strip()]
@@ -187,7 +187,7 @@ def column_paths(texts: Sequence[Sequence[str]], layout: Layout) -> list[str]:
 def body_rows(texts: Sequence[Sequence[str]], layout: Layout) -> list[list[str]]:
     """Return each row below the header as [path of its row header, cells ...].
 
-    A row with a name and no data (or only a unit) is a heading. ``n`` consecutive headings replace the ``n`` innermost
+    A row with a label and no data (or only a unit) is a heading. ``n`` consecutive headings replace the ``n`` innermost
     ones, since tables lost their indentation; a heading without rows below it is an ordinary row.
     """
     count = layout.header_columns
@@ -226,7 +226,7 @@ def _is_header(texts: Sequence[Sequence[str]], index: int) -> bool:
 
 
 def _section_label(row: Sequence[str], header_columns: int) -> str:
-    """Return the heading of a row, with its unit if any; "" for a row of data."""
+    """Return the heading of a row with its unit, or "" for a data row."""
     filled = [cell.strip() for cell in row if cell.strip()]
     if len(row) < 3 or len(row) == header_columns or not filled or _NUMBER.fullmatch(filled[0]):
         return ""
@@ -241,5 +241,4 @@ def _is_unit(text: str) -> bool:
 
 
 def _join_path(levels: Sequence[str]) -> str:
-    """Join the levels in order, without empty and repeated ones."""
     return SEPARATOR.join(name for name, _ in itertools.groupby(filter(None, levels)))

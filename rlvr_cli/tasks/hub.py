@@ -1,4 +1,4 @@
-"""Read rows of the hub's data sets with `datasets`."""
+"""Read rows of hub data sets with `datasets`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.files import ENDINGS, LISTED, RowOrigin, read_rows
 
 _HUB_ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?::(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?")
-# Columns that identify repeated rows; other columns may number the copies.
+# Columns that identify duplicate rows; other columns may number the copies.
 _IDENTITY_COLUMNS = ("prompt", "problem", "question", "answer", "reward_model")
 
 
@@ -25,9 +25,9 @@ class HubTable:
     """A table of a hub data set.
 
     Attributes:
-        split: the hub's name of it, or a file. config: None = the default configuration.
-        ids: the unique prefix of its rows' ids; "" = the data set's name.
-        most: the number of first rows to read; None = all.
+        split: on the hub, or a file. config: None = the default configuration.
+        ids: a unique prefix of the rows' ids; "" = the data set's name.
+        most: read only the first rows; None = all.
     """
 
     split: str
@@ -55,7 +55,7 @@ def read_hub_tables(
 
     Args:
         repeated: drop duplicate rows.
-        elsewhere: another source of such problems, for the error.
+        elsewhere: a hint at alternatives, for the error message.
     Raises:
         UserError: a table cannot be loaded.
     """
@@ -82,7 +82,7 @@ def resolve_revision(hub_id: str, revision: str | None) -> str:
 
 @lru_cache(maxsize=8)
 def list_hub_splits(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
-    """Return the names of a hub data set's splits. Raises UserError when they cannot be loaded."""
+    """Return the names of a hub data set's splits. Raises UserError if they cannot be loaded."""
     from datasets import get_dataset_split_names
 
     with _convert_errors(hub_id, "the names of its splits"):
@@ -104,7 +104,6 @@ def _load_records(hub_id: str, table: HubTable, revision: str | None) -> Iterabl
 
 
 def _distinct_rows(table: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the distinct rows of a `datasets.Dataset`, with their numbers."""
     columns = [name for name in _IDENTITY_COLUMNS if name in table.column_names]
     for number in table.select_columns(columns).to_pandas().astype(str).drop_duplicates().index:
         yield int(number), table[int(number)]
@@ -112,7 +111,7 @@ def _distinct_rows(table: Any) -> Iterator[tuple[int, Any]]:
 
 @contextmanager
 def _convert_errors(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
-    """Turn the errors of a missing data set, a wrong layout and no network, which share no class, into UserError."""
+    """Convert the errors of `datasets` and the hub, which share no base class, into UserError."""
     from datasets.exceptions import DatasetsError
 
     try:
@@ -123,5 +122,5 @@ def _convert_errors(hub_id: str, label: str, elsewhere: str = "") -> Iterator[No
         advice = "Check the id and the network"
         if offline:
             advice = f"{offline} is set, so only cached data sets can be loaded: unset it"
-        message = f"cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a local file"
+        message = f"cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or use a local file"
         raise UserError(f"task.data={hub_id!r}: {message} ({LISTED}) or a folder of them.{elsewhere}") from error

@@ -1,4 +1,4 @@
-"""The Knights & Knaves task: generated or loaded puzzles, prompts in two styles, verdicts in two strictnesses."""
+"""The Knights & Knaves task: generated or loaded puzzles, two prompt styles, two judging rules."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PATIENCE = 400
 _PEOPLE = re.compile(r"(\d)ppl\.")
 
 # The Logic-RL prompt: AR-Lopti (Yang et al. 2025, appendix C.1.1) and Logic-RL's `examples/data_preprocess/kk.py`.
-# Wording, double space and missing spaces are the public prompt's own.
+# Wording, double space and missing spaces are those of the public prompt.
 SYSTEM = (
     "You are a helpful assistant. The assistant first thinks about the reasoning process in the mind and then provides "
     "the user with the answer. The reasoning process and answer are enclosed within <think> </think> and<answer> "
@@ -89,7 +89,7 @@ class KnightsAndKnaves(StratifiedTask):
             size=500,
             keys={"people": dict.fromkeys(range(3, 8), 1 / 5)},
         ),
-        "kk-gen": generated_set("Knights & Knaves, generated here."),
+        "kk-gen": generated_set("Generated Knights & Knaves."),
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("people", "compound", "depth")
@@ -109,28 +109,26 @@ class KnightsAndKnaves(StratifiedTask):
         0.6, description="Share of statements that join two claims (and, or, if-then, if and only if)."
     )
     depth: Annotated[int, Field(ge=1, le=4)] = Field(
-        1, description="How deep claims nest inside a compound statement; 1 = plain claims."
+        1, description="Nesting depth of claims in a compound statement; 1 = plain claims."
     )
     style: Literal["auto", "logic_rl", "compact"] = Field(
         "auto",
-        description="How prompts are written: logic_rl (the paper's English), compact (the lab's words), "
-        "auto = what the model was made for.",
+        description="Prompt format: logic_rl (the paper's English), compact (the lab's words), auto = the model's.",
     )
     data: Data = "kk-gen"
     reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
         "logic_rl",
-        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 for "
-        "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
-        "nothing should be learned.",
+        description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 if "
+        "correct by logic_rl, else 0; random = a coin toss independent of the answer, as a control.",
     )
 
     def for_model(self, style: str) -> Self:
-        """Resolve the style; the lab's compact one has letters for five people."""
+        """Resolve the style. Raises UserError if the compact one lacks letters for the people."""
         chosen = self.style if self.style != "auto" else style
         if chosen == "compact" and max(self.people) > compact.MAX_PEOPLE:
             raise UserError(
-                f"task.people: the compact style writes at most {compact.MAX_PEOPLE} people, {max(self.people)} were "
-                "requested. Remove them, or use a model that reads English (task.style=logic_rl)."
+                f"task.people: the compact style supports at most {compact.MAX_PEOPLE} people; got {max(self.people)}. "
+                "Remove them, or use a model that reads English (task.style=logic_rl)."
             )
         return self.replace(style=chosen)
 
@@ -143,7 +141,6 @@ class KnightsAndKnaves(StratifiedTask):
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
     def rule_override(self, rule: str) -> tuple[str, str]:
-        """Return the key and value of a rule; `paper` is the Logic-RL paper's score."""
         return "reward", "logic_rl" if rule == "paper" else rule
 
     @property
@@ -160,34 +157,28 @@ class KnightsAndKnaves(StratifiedTask):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The range of the component `format`; None for rewards without one."""
         return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Write the full prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
             return logic_rl_prompt(problem.question, tokenizer, self.chat_template_kwargs)
         return compact.write_prompt(puzzle_of(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Derive worked solutions from the statements, in the style of the prompts.
-
-        Raises UserError for a loaded puzzle without statements.
-        """
+        """Derive worked solutions from the statements, in the style of the prompts. Raises UserError without any."""
         if problem.data["statements"] is None:
             raise UserError(
-                f"task.data: problem {problem.id} has no `statements`, so it cannot be worked out. Add them to its "
-                "row, or give your worked solutions (method.data)."
+                f"task.data: problem {problem.id} has no `statements`, so it has no worked solution. Add them to its "
+                "row, or set method.data to worked solutions."
             )
         rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
         solutions = compact.write_solutions if self.style == "compact" else kk_solutions.write_solutions
         return solutions(puzzle_of(problem), rng)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         names, solution = problem.data["names"], problem.data["solution"]
         if self.reward == "strict":
             reading = read_roles(response, names, letters=self.style == "compact")
@@ -206,14 +197,14 @@ class KnightsAndKnaves(StratifiedTask):
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)
         if self.style == "compact" and any(problem.data["statements"] is None for problem in problems):
-            raise UserError(f"task.data={self.data!r}: the compact style needs rows with `statements`; some have none.")
+            raise UserError(f"task.data={self.data!r}: the compact style needs `statements` in every row.")
         return problems
 
     def belongs_to_dev(self, problem: Problem) -> bool:
         return hash_split(problem.question) == "dev"
 
     def file_split(self, path: Path) -> str | None:
-        """Return the split of a file; skip one for another number of people (`3ppl.test.jsonl`)."""
+        """Return the split of a file, or None for one of another number of people (`3ppl.test.jsonl`)."""
         number = _PEOPLE.match(path.name)
         return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
 
@@ -221,7 +212,7 @@ class KnightsAndKnaves(StratifiedTask):
         return f"kk/{len(problem.data['names'])}ppl.{split}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the tables: a configuration for each split, with one split for each number of people."""
+        """Return the tables: a configuration per split, in which a split is a number of people."""
         config = "test" if split == "test" else "train"
         return [HubTable(f"{number}ppl", config, f"{number}ppl-{config}") for number in sorted(self.people)]
 
@@ -242,11 +233,11 @@ class KnightsAndKnaves(StratifiedTask):
 
 
 def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | None = None) -> str:
-    """Write the Logic-RL prompt up to and including the assistant's opening ``<think>``.
+    """Return the Logic-RL prompt, up to the assistant's opening ``<think>``.
 
-    A tokenizer with a chat template gets system and user turns through it; one without gets the base-model form
-    "User:... Assistant: <think>". A template that has no system turn gets the system text in front of the question.
-    Raises UserError when the template refuses these turns too.
+    System and user turns in the chat template, or a user turn with both texts for a template without system turns.
+    Without a template, the format for base models, "User:... Assistant: <think>". Raises UserError if the template
+    refuses the turns.
     """
     if not has_template(tokenizer):
         return f"{leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
@@ -256,10 +247,10 @@ def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | 
 
 
 class ProblemPool:
-    """A pool of distinct problems of one split and number of people, drawn in a fixed order.
+    """A pool of distinct generated problems of a split and a number of people, in a fixed order.
 
-    Held-out problems have distinct statements, and structures repeat only once unused ones are exhausted; training
-    problems differ in names or statements.
+    Held-out problems have distinct statements, and repeat a structure only after the unused ones are exhausted.
+    Training problems differ in names or statements.
     """
 
     def __init__(self, people: int, split: Split, seed: int, *, compound: float, depth: int) -> None:
@@ -271,7 +262,7 @@ class ProblemPool:
         self.level = 0
 
     def fill(self, count: int) -> bool:
-        """Draw until there are ``count`` problems; return False if the pool is exhausted before."""
+        """Draw up to ``count`` problems; return False if the pool is exhausted before."""
         idle = 0
         while len(self.problems) < count:
             idle = 0 if self._draw() else idle + 1
@@ -299,7 +290,7 @@ class ProblemPool:
 
 
 def puzzle_of(problem: Problem) -> KKPuzzle:
-    """Return the puzzle of a problem that has statements."""
+    """Return the puzzle of a problem with statements."""
     names, solution = problem.data["names"], problem.data["solution"]
     statements = _parse_statements(problem.data["statements"], len(names))
     assert statements is not None
@@ -307,9 +298,9 @@ def puzzle_of(problem: Problem) -> KKPuzzle:
 
 
 def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """Read a row's fields question (or quiz), names, solution and, if any, statements; see docs/tasks/kk.md.
+    """Return the problem of a row's question (or quiz), names, solution and optional statements (docs/tasks/kk.md).
 
-    The id is ``where`` unless the row has one. Raises UserError naming ``where`` and what is wrong.
+    The default id is ``where``. Raises UserError.
     """
     question = fields.get("question", fields.get("quiz"))
     missing = [] if question is not None else ["question"]
@@ -322,16 +313,16 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
     if not _is_list_of(names, str) or not all(name.strip() for name in names) or len(set(names)) != len(names):
         raise UserError(f"{where}: names must be a list of different names")
     if not MIN_PEOPLE <= len(names) <= MAX_PEOPLE:
-        raise UserError(f"{where}: {len(names)} names; allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
+        raise UserError(f"{where}: names must have {MIN_PEOPLE} to {MAX_PEOPLE} entries; got {len(names)}")
     if not _is_list_of(solution, bool) or len(solution) != len(names):
-        raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one for each name")
+        raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one per name")
     statements = None
     if fields.get("statements") is not None:
         statements = _parse_statements(fields["statements"], len(names))
         if statements is None:
             raise UserError(f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)")
         if solve(statements) != [tuple(solution)]:
-            raise UserError(f"{where}: statements do not have the stated solution as their only one")
+            raise UserError(f"{where}: solution must be the only solution of statements")
     return _make_problem(str(fields.get("id", where)), question, names, solution, statements)
 
 

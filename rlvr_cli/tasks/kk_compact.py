@@ -1,11 +1,11 @@
-"""The compact form of Knights & Knaves that the lab's tiny model reads and writes (2 to 5 people).
+"""The compact language of the lab's tiny model for Knights & Knaves with 2 to 5 people.
 
     prompt     A: CN iff BN B: AN or CN C: not BK ? <think>
     response   NKK A: CN f BN f no NKN A: CN t BN f B: AN t CN t C: not BK f </think> <answer> NKN </answer>
 
-People are the letters A to E in speaking order; `BK` says that B is a knight, `CN` that C is a knave. The reasoning
-guesses a whole assignment (`NKK`), checks the speakers in turn (`A: CN f BN f` = both parts of A's claim are false
-under the guess), writes `no` and guesses again at the first contradiction, and answers once every claim holds.
+People are the letters A to E in speaking order; `BK` means that B is a knight, `CN` that C is a knave. The reasoning
+guesses an assignment (`NKK`), checks each speaker (`A: CN f BN f`: both literals of A's claim are false under the
+guess), writes `no` and guesses again at the first contradiction, and answers when every claim is consistent.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _TAGS = ("</think>", "<answer>", "</answer>")
 
 
 class Noise(Section):
-    """Chances that a step of a trace goes wrong; all zero = a clean trace.
+    """Probabilities of errors in a trace; all zero = a clean trace.
 
-    `atom`: a part's truth value is flipped. `verdict`: a check's outcome (contradiction or not) is flipped.
-    `implication`: `implies` is read as `and` in a check. `stop`: after a passed check the rest is not checked.
+    `atom`: the truth value of a literal is flipped. `verdict`: the outcome of a check is flipped. `implication`: a
+    check reads `implies` as `and`. `stop`: after a passed check the others are skipped.
     """
 
     atom: Probability = 0.0
@@ -42,7 +42,7 @@ CLEAN = Noise()
 
 
 def vocabulary() -> list[str]:
-    """Return every word of the compact form, in a fixed order."""
+    """Return the vocabulary in a fixed order."""
     words = ["?", "(", ")", "not", *_WORDS.values()]
     words += [f"{letter}:" for letter in LETTERS]
     words += [letter + role for letter in LETTERS for role in "KN"]
@@ -63,13 +63,9 @@ def _claim_words(statement: Statement, nested: bool = False) -> list[str]:
 
 
 def write_prompt(puzzle: KKPuzzle) -> str:
-    """Write the puzzle in compact form, ending in `<think>`.
-
-    Raises:
-        ValueError: the puzzle has more people than the compact form has letters.
-    """
+    """Return the prompt, ending in `<think>`. Raises ValueError for more people than letters."""
     if len(puzzle.statements) > MAX_PEOPLE:
-        raise ValueError(f"the compact form is for 2 to {MAX_PEOPLE} people; this puzzle has {len(puzzle.statements)}")
+        raise ValueError(f"a puzzle must have 2 to {MAX_PEOPLE} people; got {len(puzzle.statements)}")
     words: list[str] = []
     for letter, statement in zip(LETTERS, puzzle.statements, strict=False):
         words += [f"{letter}:", *_claim_words(statement)]
@@ -77,12 +73,12 @@ def write_prompt(puzzle: KKPuzzle) -> str:
 
 
 def roles_text(roles: Sequence[bool]) -> str:
-    """Write `KNK` for (knight, knave, knight)."""
+    """Return `KNK` for (knight, knave, knight)."""
     return "".join("K" if role else "N" for role in roles)
 
 
 def _literals(statement: Statement) -> Iterator[Statement]:
-    """Yield the literals, negated or not, that a claim is made of."""
+    """Yield the literals of a claim, with their negations."""
     if statement[0] in LITERALS or (statement[0] == "not" and statement[1][0] in LITERALS):
         yield statement
     else:
@@ -103,11 +99,10 @@ def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bo
 
 
 def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
-    """Return the guess after a contradicted one, when `last` is the last person that the check involved.
+    """Return the guess after a contradiction; ``last`` is the last person involved in the failed check.
 
-    Guesses count like binary numbers with K for 0 and N for 1, from the last person involved to the left, and wrap from
-    all N to all K; everybody after that person is reset to K. So no assignment that may still be right is skipped, and
-    each recurs should a wrong step have passed it over.
+    Increments the binary number (K = 0, N = 1) of the people up to ``last``, wrapping to all K, and resets the people
+    after it to K. So no consistent assignment is skipped, and each recurs if a wrong step passed over it.
     """
     roles = [*guess[: last + 1], *([True] * (len(guess) - last - 1))]
     person = last
@@ -120,7 +115,7 @@ def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
 
 
 def write_solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
-    """Yield clean traces from every first guess, in random order."""
+    """Yield the clean trace of every first guess, in random order."""
     guesses = list(itertools.product((True, False), repeat=len(puzzle.statements)))
     rng.shuffle(guesses)
     for guess in guesses:
@@ -134,9 +129,9 @@ def _answer_words(roles: Sequence[bool]) -> list[str]:
 def write_trace(
     puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None
 ) -> str:
-    """Write a worked response: guesses, checks, answer. Clean traces end in the right answer.
+    """Return a response: guesses, checks, answer. Clean traces end in the correct answer.
 
-    The first guess is `first`, or random; after a contradiction follows `next_guess`.
+    The first guess is `first`, or random; `next_guess` follows a contradiction.
     """
     people = range(len(puzzle.statements))
     guess = first or tuple(rng.random() < 0.5 for _ in people)
@@ -161,18 +156,18 @@ def write_trace(
 
 
 def write_guess(puzzle: KKPuzzle, rng: random.Random) -> str:
-    """Write a response without reasoning: the answer is a guess."""
+    """Return a response without reasoning, with a random answer."""
     return " ".join(_answer_words([rng.random() < 0.5 for _ in puzzle.statements]))
 
 
 def parse_answer(response: str) -> tuple[bool, ...] | None:
-    """Return the roles in the last answer block (True = knight); None when it is anything but a word of K and N."""
+    """Return the roles in the last answer block (True = knight), or None if it is not a word of K and N."""
     block = last_tagged(response) or ""
     return tuple(letter == "K" for letter in block) if re.fullmatch(r"[KN]{2,8}", block) else None
 
 
 def has_valid_format(response: str) -> bool:
-    """Return whether `</think>`, `<answer>` and `</answer>` occur once each in this order, and `<think>` not again."""
+    """Return whether `</think>`, `<answer>` and `</answer>` occur once each in this order, without `<think>`."""
     if "<think>" in response or any(response.count(tag) != 1 for tag in _TAGS):
         return False
     return response.index(_TAGS[0]) < response.index(_TAGS[1]) < response.index(_TAGS[2])

@@ -1,4 +1,4 @@
-"""Knights & Knaves puzzles: statements, exhaustive solver, generator, split by structure, English text."""
+"""Knights & Knaves puzzles: statements, exhaustive solver, generator, structure, English text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from rlvr_cli.tasks.problem import Split
 
 Statement = tuple[Any, ...]
 """Nested tuples as in the public data: ("telling-truth", i), ("lying", i), ("not", s), ("and", a, b), ("or", a, b),
-("->", a, b), ("<=>", a, b); `i` is a person's number, the statement at position `i` is made by person `i`."""
-
+("->", a, b), ("<=>", a, b); `i` is a person, who makes the statement at position `i`."""
 
 MIN_PEOPLE, MAX_PEOPLE = 2, 8
 LITERALS = ("telling-truth", "lying")
@@ -32,7 +31,7 @@ NAMES = tuple(_ALL_NAMES.split())
 
 @dataclass(frozen=True)
 class KKPuzzle:
-    """A puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
+    """A puzzle with a unique solution; `solution[i]` is True if person `i` is a knight."""
 
     names: tuple[str, ...]
     statements: tuple[Statement, ...]
@@ -45,10 +44,10 @@ def holds(statement: Statement, roles: Sequence[bool]) -> bool:
 
 
 def _truth_mask(statement: Statement, knights: Sequence[int], every: int) -> int:
-    """Return the set of assignments, a mask of bits within `every`, in which a statement is true.
+    """Return the assignments in which a statement is true, as a bit mask within `every`.
 
     Args:
-        knights: for each person, the set of assignments that make it a knight.
+        knights: per person, the assignments in which it is a knight.
     """
     kind = statement[0]
     if kind == "telling-truth":
@@ -70,7 +69,7 @@ def _truth_mask(statement: Statement, knights: Sequence[int], every: int) -> int
 
 
 def people_in(statement: Statement) -> Iterator[int]:
-    """Yield the person numbers that a statement mentions, in order, with repeats."""
+    """Yield the people in a statement, in order, with repeats."""
     if statement[0] in LITERALS:
         yield statement[1]
     else:
@@ -84,7 +83,7 @@ def _knight_masks(people: int) -> tuple[int, ...]:
 
 
 def solve(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
-    """Return every assignment in which knights' statements are true and knaves' false (all 2^n are tried at once)."""
+    """Return every assignment in which knights' statements are true and knaves' false, by bit masks over all 2^n."""
     people = len(statements)
     knights = _knight_masks(people)
     every = (1 << (1 << people)) - 1
@@ -121,14 +120,14 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
 def generate_puzzle(
     rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
 ) -> KKPuzzle:
-    """Generate a puzzle of `split` with exactly one solution; see :func:`generate_with_key`."""
+    """Generate a puzzle of `split` with a unique solution; see :func:`generate_with_key`."""
     return generate_with_key(rng, people=people, compound=compound, depth=depth, split=split)[0]
 
 
 def generate_with_key(
     rng: random.Random, *, people: int, compound: float, depth: int, split: Split
 ) -> tuple[KKPuzzle, str]:
-    """Generate a puzzle of `split` with exactly one solution, and its :func:`structure_key`, which decides its split.
+    """Generate a puzzle of `split` with a unique solution; return it with its :func:`structure_key`.
 
     Args:
         people: 2 to 8. compound: share of compound statements, 0 to 1. depth: nesting of compound statements, >= 1.
@@ -144,7 +143,7 @@ def generate_with_key(
 
 
 def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) -> str:
-    """Write a statement with people as `labels`; operand order of and/or/iff and double negation vanish."""
+    """Encode a statement over `labels`, invariant to operand order of and/or/iff and to double negation."""
     kind = statement[0]
     if kind == "not":
         return _encode(statement[1], labels, not positive)
@@ -159,12 +158,12 @@ def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) 
 def _encode_views(
     statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]
 ) -> list[list[str]]:
-    """Write what each speaker says (row), people as their colours, the speaker and one person (column) marked."""
+    """Encode each speaker's statement (row) over colours, with the speaker and a person (column) marked."""
     views = []
     for speaker, statement in enumerate(statements):
         labels = [f"{colour} " for colour in colours]
         labels[speaker] = f"{colours[speaker]}s "
-        # People who are not mentioned get no mark.
+        # A person who is not mentioned changes nothing.
         row = [_encode(statement, labels)] * len(statements)
         for person in mentioned[speaker]:
             unmarked, labels[person] = labels[person], f"{labels[person][:-1]}* "
@@ -175,9 +174,9 @@ def _encode_views(
 
 
 def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
-    """Refine colours: people with different statements by or about them get different colours.
+    """Refine colours until people with different statements by or about them differ.
 
-    New colours keep the order of the old ones, so the result does not depend on how people are numbered.
+    New colours keep the order of the old ones, so the result is invariant to the numbering of people.
     """
     people = range(len(statements))
     mentioned = [tuple(set(people_in(statement))) for statement in statements]
@@ -193,7 +192,7 @@ def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
         ]
         rank = {signature: number for number, signature in enumerate(sorted(set(signatures)))}
         refined = [rank[signature] for signature in signatures]
-        # Stable: every colour is unique, or none was split.
+        # Stable: all colours are unique, or none was split.
         if len(rank) in (len(set(colours)), len(people)):
             return refined
         colours = refined
@@ -224,7 +223,7 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
             numbers = list(people)
             numbers[person], numbers[other] = other, person
             swaps.append(_relabel(statements, numbers) == identity and colours[person] == colours[other])
-        if any(swaps):  # interchangeable with an earlier person: the same form
+        if any(swaps):  # interchangeable with an earlier person, so of the same form
             continue
         tried.append(person)
         forms.append(_smallest_form(statements, [2 * c - (p == person) for p, c in zip(people, colours, strict=True)]))
@@ -232,9 +231,9 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
 
 
 def structure_key(statements: Sequence[Statement]) -> str:
-    """Return a canonical text of the statements, the same for exactly those that differ by a permutation of people.
+    """Return a canonical form of the statements: equal if and only if they differ by a permutation of people.
 
-    Operand order of and/or/iff and double negation do not count. Canonical labelling by colour refinement and
+    Invariant to operand order of and/or/iff and double negation. Canonical labelling by colour refinement and
     individualisation; interchangeable people are tried once.
     """
     return _smallest_form(statements, [0] * len(statements))
@@ -263,7 +262,7 @@ _TEMPLATES = (
 
 
 def claim_text(statement: Statement, names: Sequence[str], nested: bool = False) -> str:
-    """Write a statement in the English of the public data set; ``nested`` puts a compound one into brackets."""
+    """Return a statement in the English of the public data set; ``nested``: a compound one in brackets."""
     kind = statement[0]
     if kind in LITERALS:
         return f"{names[statement[1]]} is a {'knight' if kind == 'telling-truth' else 'knave'}"
@@ -283,7 +282,7 @@ def claim_text(statement: Statement, names: Sequence[str], nested: bool = False)
 
 
 def write_question(puzzle: KKPuzzle, rng: random.Random) -> str:
-    """Write the puzzle in the words of the public data set; `rng` chooses the phrasing of each report."""
+    """Return the puzzle in the English of the public data set; `rng` chooses the phrasing of each report."""
     names = puzzle.names
     reports = " ".join(
         rng.choice(_TEMPLATES).format(name=name, claim=claim_text(statement, names))

@@ -1,12 +1,12 @@
-"""The two rules for reading Knights & Knaves' answers, and the reward of Logic-RL.
+"""The two rules for parsing Knights & Knaves' answers, and the reward of Logic-RL.
 
-The reward and `logic_rl`'s reading are computed as the public code does: Logic-RL (Xie et al. 2025) and AR-Lopti (Yang
-et al. 2025, appendix C.1.1 and table 4), `reward_score/kk.py`. The paper's table calls -2 "completely wrong"; in the
-code, and here, -2 means that no answer could be read, and every readable wrong answer scores -1.5.
+The reward and `logic_rl`'s parser follow the public code: Logic-RL (Xie et al. 2025) and AR-Lopti (Yang et al. 2025,
+appendix C.1.1 and table 4), `reward_score/kk.py`. The paper's table calls -2 "completely wrong"; in the code, and here,
+-2 is the reward of an unparsable answer, and every parsable wrong answer scores -1.5.
 
-`strict` reads the meaning, not the spelling. It has a closed vocabulary: a text with any other word, with a missing or
-unknown person, or with contradictory statements is refused, since a lenient reader could be exploited for reward. Both
-take time linear in the text.
+`strict` parses the meaning, not the spelling. It has a closed vocabulary: a text with any other word, with a missing or
+unknown person, or with contradictory statements is refused, since a lenient parser could be exploited for reward. Both
+take linear time.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ ANSWER_RIGHT, ANSWER_WRONG, ANSWER_UNREADABLE = 2.0, -1.5, -2.0
 
 REASONS = ("correct", "wrong", "no_answer", "bad_format", "too_long")
 
-# The prefix with which the judge reads a response, as if Logic-RL's chat prompt preceded it.
+# Prepended to a response, as in Logic-RL's chat prompt.
 RESPONSE_HEADER = "<|im_start|>assistant\n<think>"
 
 _TAG_ORDER = ("<think>", "</think>", "<answer>", "</answer>")
 
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 
-# Typographic apostrophes, dashes and arrows, read as their plain forms.
+# Typographic apostrophes, dashes and arrows -> ASCII.
 _ASCII = str.maketrans({"\u2019": "'", "\u2013": "-", "\u2014": "-", "\u2192": "->", "\u21d2": "->", "\u2022": "*"})
 _WORD = r"[^\W\d_]+(?:'[^\W\d_]+)?"
 _ARROW = r"[-=]{1,3}+>"
-# Between a name and its role these are a colon; between two claims they mean "implies" or "equals".
+# Between a name and its role a colon; between two claims "implies" or "equals".
 _JOIN = re.compile(rf"{_ARROW}|[=>]")
 _HEADING = ("=", ">")
-# A rule or the line below a table's header, and a quotation that holds the whole answer.
+# A horizontal rule or the line below a table's header, and a quotation of the whole answer.
 _RULE = re.compile(r"^[^\S\n]*[|:+*_=-](?:[^\S\n]*[|:+*_=-]){2,}[^\S\n]*$", re.MULTILINE)
 _QUOTED = re.compile(r"\s*>[^\n]*(?:\n\s*>[^\n]*)*\s*")
 _QUOTE = re.compile(r"^\s*>", re.MULTILINE)
 _NUMBERING = re.compile(r"\(?\b\d{1,2}[.):]")
-# Characters of an answer block; eight people fit many times over.
+# Characters of an answer block, far above those of eight people.
 _MAX_ANSWER = 10_000
 
 _ROLES = {"knight": True, "knights": True, "knave": False, "knaves": False}
 _NEGATION = re.compile(r"not|isn't|aren't|isnt|arent|cannot")
 _GROUP_WORD = re.compile(r"are|both|all|aren't|arent|knights|knaves")
-# Ambiguous with a negation: one of "not both knights" may be a knight.
+# Ambiguous with a negation: "not both knights" allows one knight.
 _QUANTIFIER = re.compile(r"both|all|each|every")
 # These refer to people without naming them.
 _GENERAL = re.compile(r"both|all|each|every|person|people|characters?|inhabitants?")
@@ -69,22 +69,22 @@ _FILLER = re.compile(
 
 @dataclass(frozen=True)
 class ParsedRoles:
-    """The reading of a response: whether its format holds, and each person's role (True = knight) or None."""
+    """A parsed response: whether its format is valid, and each person's role (True = knight) or None."""
 
     format_ok: bool
     roles: tuple[bool, ...] | None
 
 
 def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
-    """Read a response to the Logic-RL prompt (which ends with ``<think>``)."""
-    text, _ = _response_part(RESPONSE_HEADER + response)
+    """Parse a response to the Logic-RL prompt (which ends with ``<think>``)."""
+    text = _strip_header(RESPONSE_HEADER + response)
     format_ok = _has_valid_format(text)
     answer = last_tagged(text) if format_ok else None
     return ParsedRoles(format_ok, _parse_paper_roles(answer, names) if answer else None)
 
 
 def read_compact(response: str, people: int) -> ParsedRoles:
-    """Read a response to a prompt in compact form."""
+    """Parse a response to a compact prompt."""
     if not compact.has_valid_format(response):
         return ParsedRoles(False, None)
     roles = compact.parse_answer(response)
@@ -92,7 +92,7 @@ def read_compact(response: str, people: int) -> ParsedRoles:
 
 
 def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, float]:
-    """Return the reward's parts: format +1 or -1; answer +2 right, -1.5 wrong, -2 unreadable (or in a wrong format)."""
+    """Return the components: format +1 or -1; answer +2 correct, -1.5 wrong, -2 unparsable (or invalid format)."""
     if not reading.format_ok or reading.roles is None:
         answer = ANSWER_UNREADABLE
     else:
@@ -101,7 +101,7 @@ def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, fl
 
 
 def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
-    """Judge a reading. ``too_long``: the response was cut at the token limit before a readable answer."""
+    """Judge a parsed response. ``too_long``: it reached the token limit before a parsable answer."""
     components = reward_parts(reading, solution)
     readable = reading.format_ok and reading.roles is not None
     correct = components["answer"] == ANSWER_RIGHT
@@ -115,12 +115,11 @@ def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: 
     return Verdict(sum(components.values()), components, correct, answer, reason)
 
 
-def _response_part(text: str) -> tuple[str, bool]:
+def _strip_header(text: str) -> str:
     for header in ("Assistant:", "<|im_start|>assistant"):
-        _, marker, rest = text.partition(header)
-        if marker:
-            return rest, True
-    return text, False
+        if header in text:
+            return text.partition(header)[2]
+    return text
 
 
 def _has_valid_format(text: str) -> bool:
@@ -142,15 +141,15 @@ def _parse_paper_roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | 
 
 
 def read_roles(response: str, names: Sequence[str], *, letters: bool = False) -> ParsedRoles:
-    """Read a response to a prompt that ends with ``<think>``.
+    """Parse a response to a prompt that ends with ``<think>``.
 
     Args:
-        names: the people, in order. letters: whether a bare word of K and N in their order is an answer too.
+        names: the people, in order. letters: also accept a word of K and N in their order.
 
-    Format: the tags ``</think>``, ``<answer>``, ``</answer>`` in this order and no others, apart from one repeated
-    ``<think>`` at the very beginning; letter case and white space inside a tag do not count. Time is linear.
+    Format: exactly the tags ``</think>``, ``<answer>``, ``</answer>`` in this order, optionally after a repeated
+    ``<think>`` at the beginning; letter case and white space inside a tag are ignored. Linear time.
     """
-    # Stop at the first tag too many, whatever their number; the first tag is optional.
+    # Stop at the first excess tag; the first tag is optional.
     tags = list(islice(TAG.finditer(response), len(_BLOCK) + 2))
     if tags and (tags[0][1], tags[0][2].lower()) == ("", "think") and not response[: tags[0].start()].strip():
         tags = tags[1:]
@@ -164,7 +163,7 @@ def read_roles(response: str, names: Sequence[str], *, letters: bool = False) ->
 
 
 def _parse_roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
-    """Return each person's role; None when the text says anything but exactly one role for each."""
+    """Return each person's role; None unless the text assigns each exactly one."""
     claims = _parse_claims(_tokenize(answer, names))
     if claims is None:
         return None
@@ -176,7 +175,7 @@ def _parse_roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
 
 
 def _tokenize(answer: str, names: Sequence[str]) -> list[int | str]:
-    """Return people as numbers, other words in lower case, other signs one by one; numbering is dropped."""
+    """Split into people as numbers, lower-case words and single signs, without numbering."""
     people = {name.casefold(): number for number, name in enumerate(names)}
     longest_first = sorted(names, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
@@ -188,7 +187,7 @@ def _tokenize(answer: str, names: Sequence[str]) -> list[int | str]:
 
 
 def _parse_claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
-    """Return (person, role) pairs; None when a word is not understood or a sentence is incomplete."""
+    """Return (person, role) pairs; None for an unknown word or an incomplete sentence."""
     first = next((token for token in tokens if isinstance(token, int) or token in _ROLES), None)
     if first is None:
         return None
@@ -196,7 +195,7 @@ def _parse_claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
 
 
 def _parse_name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
-    """Read names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
+    """Parse names followed by roles: `Zoey: knight`, `Zoey and Mia are not knaves`, `Zoey is a knight, not a knave`."""
     claims: list[tuple[int, bool]] = []
     subjects: list[int] = []
     joined = negated = described = denied = quantified = general = open_denial = affirmed = False
@@ -249,7 +248,7 @@ def _parse_name_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | N
 
 
 def _parse_role_first(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
-    """Read roles followed by names: `Knights: Zoey, Mia. Knaves: Oliver`, `The knights are Zoey, Mia; knaves: none`."""
+    """Parse roles followed by names: `Knights: Zoey, Mia. Knaves: Oliver`, `The knights are Zoey; knaves: none`."""
     claims: list[tuple[int, bool]] = []
     role: bool | None = None
     listed = True

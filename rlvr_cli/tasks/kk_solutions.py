@@ -1,4 +1,4 @@
-"""Worked solutions of Knights & Knaves in English: deductions from each statement, suppositions, contradictions."""
+"""Worked solutions of Knights & Knaves in English: implications, suppositions, contradictions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlvr_cli.tasks.kk_puzzles import KKPuzzle, claim_text, holds, people_in
 
 Roles = dict[int, bool]
 
-# Derivations that may suppose wrong roles, before a last one that supposes only right ones.
+# Derivations with possibly wrong suppositions, before a last one with correct ones.
 _ATTEMPTS = 4
 
 
 def write_solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
-    """Yield right responses in the format of Logic-RL, to follow a prompt ending in ``<think>``; the last is short.
+    """Yield correct responses in Logic-RL's format to a prompt ending in ``<think>``; the last is short.
 
-    Every sentence of the reasoning is true, or true under the suppositions so far.
+    Every sentence of the reasoning is true under the suppositions so far.
     """
     answer = "\n".join(
         f"({number}) {_fact(puzzle, person, role)}"
@@ -38,10 +38,10 @@ def _fact(puzzle: KKPuzzle, person: int, knight: bool) -> str:
 
 
 class _Derivation:
-    """A search for the roles: exhaust the implications of single statements, then suppose a role.
+    """A search for the roles: propagate the implications of single statements, then suppose a role.
 
     Args:
-        may_err: suppose roles at random; False = the true ones.
+        may_err: suppose random roles; False = the correct ones.
     """
 
     def __init__(self, puzzle: KKPuzzle, rng: random.Random, *, may_err: bool) -> None:
@@ -59,7 +59,7 @@ class _Derivation:
         return " ".join([*self.sentences, f"This agrees with every statement, so {facts}."])
 
     def _search(self, assigned: Roles) -> Roles | None:
-        """Return all roles that extend ``assigned``; None after a contradiction."""
+        """Extend ``assigned`` to all roles; return None after a contradiction."""
         while self._propagate(assigned):
             unknown = [person for person in range(len(self.puzzle.names)) if person not in assigned]
             if not unknown:
@@ -97,7 +97,7 @@ class _Derivation:
         return True
 
     def _consistent_roles(self, speaker: int, assigned: Roles, unknown: list[int]) -> Iterator[Roles]:
-        """Yield roles of ``unknown`` with which a speaker's statement is true exactly if the speaker is a knight."""
+        """Yield roles of ``unknown`` that are consistent with a speaker's statement."""
         for values in itertools.product((True, False), repeat=len(unknown)):
             roles = dict(zip(unknown, values, strict=True))
             everybody = [roles.get(person, assigned.get(person, True)) for person in range(len(self.puzzle.names))]

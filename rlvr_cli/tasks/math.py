@@ -1,4 +1,4 @@
-"""Mathematics with a boxed answer: generated or loaded problems, the rewards of three papers, two rules."""
+"""Mathematics with a boxed answer: generated or loaded problems, rewards of three papers, two judging rules."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from rlvr_cli.tasks.shares import Share, SumToOne
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean
 from rlvr_cli.verify.numbers import exact_number
 
-# The generated problems that the compact styles cover.
+# The generated problems, which the compact styles cover.
 STORIES = "math-story-gen"
-# Consecutive draws without a new problem after which the generator counts as exhausted.
+# Consecutive draws without a new problem after which generation fails.
 _PATIENCE = 100_000
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
 
@@ -128,7 +128,7 @@ class MathTask(AnswerTask):
             None,
             "Apache-2.0",
         ),
-        STORIES: generated_set("Word problems of several steps, generated here."),
+        STORIES: generated_set("Generated word problems of several steps."),
     }
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)
@@ -140,30 +140,29 @@ class MathTask(AnswerTask):
     rule: RuleKey = "strict"
     style: Literal["auto", "boxed", "reasoning_answer", "compact", "compact_tag"] = Field(  # type: ignore[assignment]
         "auto",
-        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
-        "and <answer>), compact (the lab's words), compact_tag (the same, and <think> is the first word of the "
-        "completion), auto = what the model was made for and the reward asks for.",
+        description="Prompt format: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> and "
+        "<answer>), compact (the lab's words), compact_tag (the same, with <think> as the completion's first word), "
+        "auto = by model and reward.",
     )
     steps: Annotated[dict[Annotated[int, Field(ge=1, le=MAX_STEPS)], Share], SumToOne] = Field(
         {2: 0.3, 3: 0.4, 4: 0.3},
         min_length=1,
-        description="Of math-story-gen: number of steps (1 to 8) -> share of the problems; the shares sum to 1.",
+        description="For math-story-gen: number of steps (1 to 8) -> share of the problems; the shares sum to 1.",
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield the conflict of a style with the reward."""
         yield from super().contradictions()
         if self._is_compact and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),
-                f"task.reward=gtpo pays for <reasoning> and <answer>, which style {self.style} has no words for. Set "
+                f"task.reward=gtpo rewards <reasoning> and <answer>, and task.style={self.style} has no such tags. Set "
                 "task.reward=zero_one",
             )
 
     def for_model(self, style: str) -> Self:
-        """Resolve the style: the lab's model reads the compact one, for generated problems.
+        """Resolve the style: compact for generated problems of the lab's model.
 
-        Loaded rows get it only where ``style`` sets it: public sets have words that it lacks.
+        Loaded rows need an explicit ``task.style``, since public sets exceed the compact vocabulary.
         """
         if self.style != "auto" or style != "compact" or not self.is_generated:
             return self
@@ -189,7 +188,7 @@ class MathTask(AnswerTask):
         return 64 if self._is_compact else super().prompt_tokens
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Write the full prompt; in the compact style it ends in ``<think>``, in compact_tag before it."""
+        """Return the prompt; the compact style ends it in ``<think>``, compact_tag before it."""
         if not self._is_compact:
             return super().prompt(problem, tokenizer)
         return write_compact_prompt(_story(problem), opened=self.style == "compact")
@@ -201,7 +200,6 @@ class MathTask(AnswerTask):
         return iter([worked_out if self.style == "compact" else f"{OPENING} {worked_out}"])
 
     def describe_data(self) -> str | None:
-        """Return a line on generated problems if the user named no data, else that of every task."""
         if not self.is_generated:
             return super().describe_data()
         return f"{STORIES}: generated word problems. task.data takes a public set or your rows (rlvr tasks sets)."
@@ -209,13 +207,14 @@ class MathTask(AnswerTask):
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)
         if self._is_compact and any(problem.data.get("story") is None for problem in problems):
-            raise UserError(f"task.data={self.data!r}: the compact styles need rows with `story`; some have none.")
+            raise UserError(f"task.data={self.data!r}: the compact styles need `story` in every row.")
         return problems
 
     def start_judging(self) -> JudgeSession:
-        """Compare answers in the pool while further responses arrive, unless a plain comparison is enough.
+        """Compare answers in the pool as responses arrive, unless a plain comparison decides.
 
-        Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. No string raises.
+        Takes at most the pool's deadline per distinct pair of answers, divided by its workers. No exception for any
+        string.
         """
         return _JudgeSession(self)
 
@@ -224,15 +223,15 @@ class MathTask(AnswerTask):
 
         votes: list[dict[str, str]] = [{} for _ in answers]
         remaining = [list(dict.fromkeys(spellings)) for spellings in answers]
-        with math_pool().pending(self.rule) as pending:
+        with math_pool().start_batch(self.rule) as batch:
             while any(len(spellings) > 1 for spellings in remaining):
                 for first, *others in filter(None, remaining):
                     for other in others:
-                        pending.add(first, other)
+                        batch.submit(first, other)
                 for row, spellings in enumerate(remaining):
-                    outcomes = {other: pending.outcome(spellings[0], other) for other in spellings[1:]}
+                    outcomes = {other: batch.result(spellings[0], other) for other in spellings[1:]}
                     votes[row] |= {other: spellings[0] for other, outcome in outcomes.items() if outcome.equal}
-                    # Answers whose comparisons time out vote by their spelling.
+                    # Answers whose comparison timed out are grouped by spelling.
                     stopped = {other for other, outcome in outcomes.items() if outcome.equal is None}
                     slow = stopped if len(stopped) < len(outcomes) else set()
                     remaining[row] = [other for other in outcomes if not outcomes[other].equal and other not in slow]
@@ -248,17 +247,14 @@ class MathTask(AnswerTask):
         return add_story(rows.problem_from(fields, where), fields, where)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """Return the problem of a row, also of one without an answer.
-
-        Such a row is excluded from training and evaluation; a stored response to it is not scorable.
-        """
+        """Return the problem of a row; a stored response to a row without an answer is not scorable."""
         try:
             return self.row_problem(fields, where)
         except SkippedRow:
             return rows.make_problem(fields, rows.find_question(fields, where), "")
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """Draw ``count`` distinct word problems whose structure belongs to ``split``."""
+        """Draw ``count`` distinct word problems with a structure of ``split``."""
         rng = random.Random(stream_seed(seed, self.name, split))
         problems: dict[str, Problem] = {}
         idle = 0
@@ -277,16 +273,16 @@ class _JudgeSession(JudgeSession):
     """Judges responses by comparing answers in the shared pool."""
 
     def __init__(self, task: MathTask) -> None:
-        # Imported here: a configuration needs no pool of processes.
+        # Imported here: loading a configuration creates no pool.
         from rlvr_cli.verify.pool import math_pool
 
-        self._task, self._pending = task, math_pool().pending(task.rule)
+        self._task, self._batch = task, math_pool().start_batch(task.rule)
         self._rows: list[tuple[Problem, str, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         gold, reading = _gold(problem), extract_answer(response, self._task.form, self._task.rule)
         if gold.strip() and reading.answer is not None:
-            self._pending.add(gold, reading.answer)
+            self._batch.submit(gold, reading.answer)
         self._rows.append((problem, response, reading, truncated))
 
     def verdicts(self) -> list[Verdict]:
@@ -295,32 +291,29 @@ class _JudgeSession(JudgeSession):
                 problem,
                 response,
                 reading,
-                self._outcome(_gold(problem), reading.answer),
+                self._compare(_gold(problem), reading.answer),
                 answer=canonical_answer(reading.answer),
                 truncated=truncated,
             )
             for problem, response, reading, truncated in self._rows
         ]
 
-    def _outcome(self, gold: str, answer: str | None) -> Outcome | None:
+    def _compare(self, gold: str, answer: str | None) -> Outcome | None:
         if not gold.strip():
             return UNPARSED_GOLD
         if answer is None:
             return None
-        outcome = self._pending.outcome(gold, answer)
-        # As accuracy_reward, which pays 0 on a timeout.
+        outcome = self._batch.result(gold, answer)
+        # As accuracy_reward, which returns 0 after a timeout.
         stopped = self._task.rule == "paper" and outcome.reason in ("timeout", "died")
         return replace(outcome, equal=False) if stopped else outcome
 
     def close(self) -> None:
-        self._pending.__exit__()
+        self._batch.__exit__()
 
 
 def canonical_answer(answer: str | None) -> str | None:
-    """Return the recorded spelling of an answer: numbers in lowest terms, other answers cleaned.
-
-    Spaces stay: `1 1/2` is not `11/2`.
-    """
+    """Return the canonical spelling of an answer: numbers in lowest terms, others cleaned (`1 1/2` is not `11/2`)."""
     if answer is None:
         return None
     text = clean(answer[:MAX_LENGTH])

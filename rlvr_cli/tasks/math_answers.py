@@ -29,7 +29,7 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """The answer read in a response, or None.
+    """The answer of a response, or None.
 
     ``format``: ``full`` = a box, or all four tags; ``partial`` = some of the tags.
     """
@@ -41,9 +41,9 @@ class ParsedAnswer:
 def extract_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
     r"""Extract the answer of a response. Pure, linear in its length, no exception for any string.
 
-    It is the last closed ``\boxed{}`` after the last ``</think>``. With the tags it is the last ``<answer>`` block, or
-    the box in it, only where all four tags occur (as GTPO's code); the strict rule requires each tag once, in order,
-    and nothing after them.
+    Style boxed: the last closed ``\boxed{}`` after the last ``</think>``. Style reasoning_answer: the last ``<answer>``
+    block, or the box in it, if all four tags occur (as in GTPO's code); the strict rule requires each tag once, in
+    order, and nothing after them.
     """
     if style == "boxed":
         answer = boxed_answer(response)
@@ -71,7 +71,7 @@ GTPO_FORMAT_RANGE = (min(_GTPO_FORMAT.values()), max(_GTPO_FORMAT.values()))
 
 
 def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, float]:
-    """Return the components of the reward; ``correct`` implies a full format."""
+    """Return the components of the reward; ``correct`` implies the full format."""
     if kind == "gtpo":
         return {"format": _GTPO_FORMAT[format], "answer": 10.0 if correct else 0.0}
     wrong, right = RANGES[kind]
@@ -81,14 +81,15 @@ def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, 
 def answer_verdict(
     kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
 ) -> Verdict:
-    """Return the verdict on a reading.
+    """Return the verdict on an extracted answer.
+
+    ``too_long``: the response reached the token limit before an answer. After a ``timeout`` (or death) of the
+    comparison and for an unparsable gold answer the response is not scorable and the reward is NaN. ``unparsed`` with a
+    reward: the answer is not mathematics, or too long, so it is wrong.
 
     Args:
         outcome: of the comparison with the gold answer; None without an answer.
-        answer: its spelling for votes.
-    ``too_long``: the response was cut at the token limit before an answer. After a ``timeout`` (or death) of the
-    comparison and for an unreadable gold answer the response is not scorable and the reward is NaN. ``unparsed`` with a
-    reward: the response's answer is not mathematics, or too long, so it is wrong.
+        answer: the spelling for votes.
     """
     correct = outcome is not None and outcome.equal is True
     components = _reward_parts(kind, reading.format, correct)
@@ -106,7 +107,7 @@ def answer_verdict(
 
 
 def _has_wrong_format(kind: RewardKind, reading: ParsedAnswer) -> bool:
-    """Return whether a response without an answer has a wrong format; AR-Lopti's reward has no format."""
+    """Return whether a response without an answer has a wrong format; AR-Lopti's reward ignores the format."""
     return reading.format == "partial" or (kind != "zero_one" and reading.format == "none")
 
 
@@ -129,27 +130,26 @@ class AnswerTask(Task):
 
     style: Literal["auto", "boxed", "reasoning_answer"] = Field(
         "auto",
-        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
-        "and <answer>), auto = what the reward asks for.",
+        description="Prompt format: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> and "
+        "<answer>), auto = by the reward.",
     )
     template: Literal["auto", "none"] = Field(
-        "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
+        "auto", description="auto = apply the model's chat template, if it has one; none = plain text."
     )
     reward: Literal["zero_one", "plus_minus", "gtpo", "random"] = Field(
         "zero_one",
         description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
-        "10, 1 or 0 for the format and 10 for the answer (GTPO); random = 0 or 1 by a coin that knows nothing of the "
-        "answer, a control from which nothing should be learned.",
+        "10, 1 or 0 for the format and 10 for the answer (GTPO); random = a coin toss independent of the answer, as a "
+        "control.",
     )
     rule: RuleKey = "paper"
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield the conflict of a reward for tags with a style without them."""
         yield from super().contradictions()
         if self.style == "boxed" and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),
-                "task.reward=gtpo pays for <reasoning> and <answer>, which prompts of style boxed do not request. Set "
+                "task.reward=gtpo rewards <reasoning> and <answer>, which task.style=boxed does not request. Set "
                 "task.style=reasoning_answer",
             )
 
@@ -166,7 +166,6 @@ class AnswerTask(Task):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The range of the component `format`, which only GTPO's reward has."""
         return GTPO_FORMAT_RANGE if self.reward == "gtpo" else None
 
     @property
@@ -183,7 +182,7 @@ class AnswerTask(Task):
         answer: str | None,
         truncated: bool,
     ) -> Verdict:
-        """Return ``answer_verdict``, with the random reward for the control."""
+        """Return ``answer_verdict``, with a random reward for the control."""
         kind: RewardKind = "zero_one" if self.reward == "random" else self.reward
         judged = answer_verdict(kind, reading, outcome, answer=answer, truncated=truncated)
         if self.reward != "random" or not judged.scorable:
@@ -191,11 +190,10 @@ class AnswerTask(Task):
         heads = float(toss_coin(problem.id, response))
         return replace(judged, reward=heads, parts={"answer": heads})
 
-    def record(self, value: Any) -> Any:
+    def convert_record(self, value: Any) -> Any:
         return from_turns(value)
 
-    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
-        """Read the problem of a row to train or evaluate on."""
+    def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         if isinstance(record.get("answer"), str) and not record["answer"].strip():
             raise SkippedRow(origin.where, "with an empty answer")
         identity = origin.id if origin.path is None else f"{origin.source}:{origin.number}"
@@ -206,14 +204,11 @@ class AnswerTask(Task):
         return self.problem_from(fields, where)
 
     def belongs_to_dev(self, problem: Problem) -> bool:
-        # Not the hash's first byte, which divides unmarked files.
+        # Not the hash's first byte, which assigns splits in unmarked files.
         return hashlib.sha256(problem.question.encode("utf-8", "surrogatepass")).digest()[1] % 8 == 1
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Return the full prompt.
-
-        ``template: none`` bypasses the chat template, as AR-Lopti prompts base models that have one.
-        """
+        """Return the prompt. ``template: none`` bypasses the chat template, as AR-Lopti does for base models."""
         question, boxed = problem.question, self.form == "boxed"
         if self.template == "none" or not has_template(tokenizer):
             return leading_bos(tokenizer) + (f"{question} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{question}\n")
@@ -232,17 +227,17 @@ class AnswerTask(Task):
         solution, answer = problem.data["solution"], problem.data["answer"]
         if not solution:
             raise UserError(
-                f"task.data: problem {problem.id} has no `solution`, so it cannot be imitated. Add it to its row, or "
-                "give your worked solutions (method.data)."
+                f"task.data: problem {problem.id} has no `solution`. Add it to its row, or set method.data to worked "
+                "solutions."
             )
-        text = self._plain(solution)
+        text = self._strip_boxes(solution)
         if self.form == "boxed":
             yield f"{text}\n\nThe answer is $\\boxed{{{_strip_delimiters(answer)}}}$."
         else:
             yield f"<reasoning>\n{text}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
-    def _plain(self, solution: str) -> str:
-        r"""Remove the boxes of a solution (``\boxed{5}`` becomes ``{5}``), so that there is one answer."""
+    def _strip_boxes(self, solution: str) -> str:
+        r"""Unbox a solution (``\boxed{5}`` becomes ``{5}``), so that the response has a single answer."""
         return solution.replace("\\boxed", "").replace("\\fbox", "").strip()
 
 

@@ -13,14 +13,14 @@ from rlvr_cli.tasks.data import SkippedRow
 from rlvr_cli.tasks.problem import MissingFields, Problem
 from rlvr_cli.verify.math_answer import clean
 
-# Control characters that JSON makes of \beta, \frac, \times and \right with one backslash.
+# Control characters that JSON decodes from \beta, \frac, \times and \right with a single backslash.
 _DAMAGED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\t(?:imes|ext|heta|an|frac)|\r(?:ight|ho)")
 
 _QUESTIONS = ("question", "problem", "prompt")
 _ANSWERS = ("answer", "gt_answer", "final_answer", "ground_truth", "expected_answer")
 _INNER_ANSWERS = (("reward_model", "ground_truth"), ("extra_info", "answer"))
 
-# Rows made for verl, as DAPO-Math-17k's, have instructions around the question.
+# Instructions around the question in rows for verl, as DAPO-Math-17k's.
 _DAPO_HEAD = "Solve the following math problem step by step."
 _VERL_TAIL = "Let's think step by step and output the final answer within \\boxed{}."
 _DAPO_TAIL = 'Remember to put your answer on its own line after "Answer:".'
@@ -29,14 +29,14 @@ _DAPO_TAIL = 'Remember to put your answer on its own line after "Answer:".'
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
     """Return the problem of a row with a boxed answer.
 
-    Needed are ``question`` (or ``problem``, ``extra_info.question``, or ``prompt``: text or chat turns) and ``answer``
+    Required: ``question`` (or ``problem``, ``extra_info.question``, or ``prompt``: text or chat turns) and ``answer``
     (LaTeX with or without ``$``, a number, or a list of them; or ``gt_answer``, ``final_answer``, ``ground_truth``,
-    ``expected_answer``, ``reward_model.ground_truth``, ``extra_info.answer``, or the last box of ``solution``); ``id``,
-    ``level``, ``subgroup`` and ``solution`` are used.
+    ``expected_answer``, ``reward_model.ground_truth``, ``extra_info.answer``, or the last box of ``solution``).
+    Optional: ``id``, ``level``, ``subgroup`` and ``solution``.
 
     Raises:
-        UserError: a field is missing or of another type; names ``where`` and the field.
-            LeftOut: the answer is empty, or ``solution`` alone could have it and has no box (a proof).
+        UserError: a field is missing or of another type.
+        SkippedRow: the answer is empty, or missing with a ``solution`` without a box (a proof).
     """
     question = find_question(fields, where)
     answer = _find_answer(fields, where)
@@ -48,7 +48,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
 
 
 def find_question(fields: dict[str, Any], where: str) -> str:
-    """Return the question of a row. Raises UserError where it is missing or not text."""
+    """Return the question of a row. Raises UserError if it is missing or not text."""
     name = next((name for name in _QUESTIONS if fields.get(name) is not None), None)
     if name in (None, "prompt") and _nested(fields, "extra_info", "question") is not None:
         name, fields = "question", fields["extra_info"]
@@ -60,12 +60,12 @@ def find_question(fields: dict[str, Any], where: str) -> str:
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1].get("content")
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where}: {name} must be text that is not empty")
+        raise UserError(f"{where}: {name} must be non-empty text")
     return _strip_instructions(value)
 
 
 def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
-    """Make a problem with id, subgroup and solution from ``fields``."""
+    """Return a problem with id, subgroup and solution from ``fields``."""
     identity = fields.get("id")
     if identity is None:
         identity = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -82,10 +82,10 @@ def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
     )
 
 
-def answer_text(value: Any) -> str | None:
-    """Return a gold answer as text: whole floats as integers, lists joined by commas; None for anything else.
+def convert_answer(value: Any) -> str | None:
+    """Convert a gold answer to text: whole floats to integers, lists joined by commas.
 
-    Nested lists and non-finite numbers are not answers.
+    None for other values, as nested lists and non-finite numbers.
     """
     if isinstance(value, str):
         return value
@@ -100,7 +100,7 @@ def answer_text(value: Any) -> str | None:
     if isinstance(value, float):
         return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, list) and value:
-        texts = [text for item in value if not isinstance(item, list) and (text := answer_text(item)) is not None]
+        texts = [text for item in value if not isinstance(item, list) and (text := convert_answer(item)) is not None]
         return ", ".join(texts) if len(texts) == len(value) else None
     return None
 
@@ -117,19 +117,19 @@ def _find_answer(fields: dict[str, Any], where: str) -> str:
             raise SkippedRow(where, "whose solution has no boxed answer")
     if value is None:
         raise MissingFields(where, ["answer"], "a problem needs question and answer", fields)
-    text = answer_text(value)
+    text = convert_answer(value)
     if text is None:
         raise UserError(f"{where}: {name} must be text, a number or a list of them")
     if (damage := _DAMAGED.search(text)) is not None:
         raise UserError(
-            f"{where}: {name} has the control character U+{ord(damage[0][0]):04X}, so a formula is damaged. In JSON "
-            r"each backslash of LaTeX is written twice (\\frac)."
+            f"{where}: {name} has the control character U+{ord(damage[0][0]):04X}, so a formula is damaged. Double the "
+            r"backslashes of LaTeX in JSON (\\frac)."
         )
     return boxed_answer(text) or text
 
 
 def from_turns(record: Any) -> Any:
-    """Convert a row of Open-Reasoner-Zero (a list of the user's turn and the answer) to fields; return others as is."""
+    """Convert a row of Open-Reasoner-Zero (a list of user's turn and answer) to fields; return others unchanged."""
     if not isinstance(record, list) or len(record) != 2 or not all(isinstance(turn, dict) for turn in record):
         return record
     question, reply = record

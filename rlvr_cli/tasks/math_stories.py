@@ -1,14 +1,14 @@
 r"""Word problems of several steps: each person's number follows from an earlier person's. Answers are whole numbers.
 
-The compact form, which the lab's tiny model reads and writes:
+The compact language of the lab's tiny model:
 
     prompt     Ada has 14 . Ben has half of Ada . Cleo has Ben and Ada . Dan ? 6 fewer than Cleo . <think>
     response   Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo 21 ; Cleo 21 - 6 = Dan ? 15 </think>
                \boxed{ 15 }
 
-The question is a mark: the target person has `?` in place of `has`. The reasoning takes the sentences in turn: the
-person referred to and their number, the operation, the person with the result, and `?` if that is the target. So every
-step is local: one look-up of a name and its number, and one calculation.
+The target person has `?` in place of `has`. The reasoning follows the sentences: the referenced person and number, the
+operation, the person with the result, and `?` for the target. So every step is local: a look-up of a name and its
+number, and a calculation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rlvr_cli.tasks.problem import Problem
 
 Kind = Literal["more", "fewer", "times", "half", "and"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# The operation of each kind on the value that it refers to.
+# The operation of each kind on the referenced value.
 SIGNS: Mapping[Kind, str] = {"more": "+", "fewer": "-", "times": "*", "half": "/", "and": "+"}
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Lou")
 LARGEST = 60
-# At most 10 people: the first, one for each step, and one after the target.
+# At most 10 people: the first, one per step, and one after the target.
 MAX_STEPS = 8
 _FIRST = (2, 20)
 _ADDED, _FACTOR = (1, 12), (2, 5)
@@ -41,11 +41,11 @@ _OBJECTS = ("marbles", "stamps", "shells", "cards", "coins", "beads")
 
 @dataclass(frozen=True)
 class Step:
-    """One sentence: the number of ``person`` from the number of ``of``.
+    """A sentence that derives the number of ``person`` from that of ``of``.
 
     Attributes:
-        number: how many more, fewer or times, 2 for half; None for ``and``.
-        other: whose things are added, for ``and``.
+        number: the second operand, 2 for half; None for ``and``.
+        other: the second person of ``and``.
     """
 
     person: str
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Story:
-    """A word problem: ``first`` has ``start``, each step adds a person, the question is about ``target``."""
+    """A word problem: ``first`` has ``start``, each step adds a person, the question asks for ``target``."""
 
     first: str
     start: int
@@ -71,7 +71,7 @@ class Story:
         return self.steps[: people.index(self.target) + 1]
 
     def values(self) -> dict[str, int]:
-        """Return each person's number. Raises KeyError for a person who is used before being defined."""
+        """Return each person's number. Raises KeyError for a reference to an undefined person."""
         values = {self.first: self.start}
         for step in self.steps:
             values[step.person] = apply_operation(SIGNS[step.kind], values[step.of], operand(step, values))
@@ -79,7 +79,7 @@ class Story:
 
     @property
     def structure(self) -> str:
-        """The operations up to the answer, with their numbers but without people and the first number."""
+        """The operations up to the target with their numbers, without people and the first number."""
         return " ".join(f"{step.kind}{step.number or ''}" for step in self.needed)
 
 
@@ -89,7 +89,6 @@ def operand(step: Step, values: Mapping[str, int]) -> int:
 
 
 def apply_operation(sign: str, lhs: int, rhs: int) -> int:
-    """Return the result in whole numbers; division rounds down."""
     if sign == "+":
         return lhs + rhs
     if sign == "-":
@@ -98,7 +97,7 @@ def apply_operation(sign: str, lhs: int, rhs: int) -> int:
 
 
 def draw_story(rng: random.Random, steps: int) -> Story:
-    """Draw a story with ``steps`` steps to the answer; every value is from 1 to 60."""
+    """Draw a story with ``steps`` steps to the target and values of 1 to 60."""
     people = rng.sample(NAMES, steps + 1 + (rng.random() < _P_AFTER_TARGET))
     values = {people[0]: rng.randint(*_FIRST)}
     steps_drawn: list[Step] = []
@@ -124,7 +123,7 @@ def _draw_step(rng: random.Random, person: str, of: str, other: str) -> Step:
 
 
 def write_question(story: Story, rng: random.Random) -> str:
-    """Write the story in English; ``rng`` chooses the objects."""
+    """Return the story in English; ``rng`` chooses the objects."""
     objects = rng.choice(_OBJECTS)
     sentences = [f"{story.first} has {story.start} {objects}.", *(_format_step(step, objects) for step in story.steps)]
     return " ".join([*sentences, f"How many {objects} does {story.target} have?"])
@@ -142,7 +141,7 @@ def _format_step(step: Step, objects: str) -> str:
 
 
 def write_solution(story: Story) -> str:
-    """Write the calculation, one sentence for each person."""
+    """Return the calculation, a sentence per person."""
     values = story.values()
     signs = {"*": r"\cdot", "/": r"\div"}
     lines = [f"{story.first} has ${story.start}$."]
@@ -154,7 +153,7 @@ def write_solution(story: Story) -> str:
 
 
 def story_problem(story: Story, rng: random.Random) -> Problem:
-    """Return the problem of a story; it keeps the story, from which other wordings are made."""
+    """Return the problem of a story, with the story in its data for other prompt styles."""
     needed, question = len(story.needed), write_question(story, rng)
     data = {"answer": str(story.values()[story.target]), "solution": write_solution(story), "story": to_row(story)}
     subgroup = f"{needed} step{'s' if needed > 1 else ''}"
@@ -162,9 +161,9 @@ def story_problem(story: Story, rng: random.Random) -> Problem:
 
 
 def add_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Problem:
-    """Add to ``problem`` the story of its row, if it has one as a list (text in that column is another data set's).
+    """Add the story of the row, if it is a list (another data set has a text column ``story``).
 
-    Raises UserError where the story is malformed or has another answer.
+    Raises UserError if the story is malformed or has another answer.
     """
     row = fields.get("story")
     if not isinstance(row, list):
@@ -172,18 +171,18 @@ def add_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Proble
     story = from_row(row, where)
     answer = str(story.values()[story.target])
     if answer != problem.data["answer"].strip():
-        raise UserError(f"{where}: the answer of its story is {answer}, not {problem.data['answer']}")
+        raise UserError(f"{where}: answer must be the story's, {answer}; got {problem.data['answer']}")
     return replace(problem, data={**problem.data, "story": row}, structure=story.structure)
 
 
 def to_row(story: Story) -> list[list[Any]]:
-    """Return the story as JSON lists: first person, steps, target."""
+    """Convert a story to JSON lists: first person, steps, target."""
     steps = [[step.person, step.kind, step.of, step.other or step.number] for step in story.steps]
     return [[story.first, story.start], *steps, [story.target]]
 
 
 def from_row(value: Any, where: str) -> Story:
-    """Read a story that ``to_row`` wrote. Raises UserError naming ``where``."""
+    """Parse a story of ``to_row``. Raises UserError."""
     try:
         (first, start), *rows, (target,) = value
         story = Story(first, start, tuple(_read_step(*row) for row in rows), target)
@@ -204,9 +203,9 @@ def _read_step(person: str, kind: Kind, of: str, last: Any) -> Step:
 
 # The compact form
 
-# The largest number in the vocabulary; stories stay below, wrong steps may not.
+# The largest number in the vocabulary; wrong steps may exceed LARGEST.
 TOP = 99
-# The first word of the reasoning: the prompt's last, or the response's first.
+# The first word of the reasoning: the last of the prompt, or the first of the response.
 OPENING = "<think>"
 _OTHER_SIGN = {"+": "-", "-": "+", "*": "+", "/": "-"}
 
@@ -215,7 +214,7 @@ class Noise(Section):
     """Probabilities of errors in a trace; all zero = a clean trace.
 
     `sign`: another operation (more as fewer, fewer as more, times as more, half as fewer). `look`: another person's
-    number. `sum`: a result that is off by 1 or 10. `stop`: an earlier person is taken for the target.
+    number. `sum`: a result off by 1 or 10. `stop`: the answer is an earlier person's.
     """
 
     sign: Probability = 0.0
@@ -228,13 +227,13 @@ CLEAN = Noise()
 
 
 def compact_vocabulary() -> list[str]:
-    """Return every word of the compact form, in a fixed order."""
+    """Return the vocabulary in a fixed order."""
     words = ["?", ".", ";", "=", "+", "-", "*", "/", "has", "more", "fewer", "than", "times", "half", "of", "and"]
     return [*words, OPENING, "</think>", r"\boxed{", "}", *NAMES, *map(str, range(TOP + 1))]
 
 
 def write_compact_prompt(story: Story, *, opened: bool = True) -> str:
-    """Write the story in compact form; ``opened``: with `<think>`, else the response's first word."""
+    """Return the compact prompt; ``opened``: ends in `<think>`, else the response begins with it."""
     words = [f"{story.first} has {story.start} ."]
     words += [_format_compact_step(step, "?" if step.person == story.target else "has") for step in story.steps]
     return " ".join([*words, *([OPENING] if opened else [])])
@@ -252,7 +251,7 @@ def _format_compact_step(step: Step, verb: str) -> str:
 
 
 def write_compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:
-    """Write a worked response after the prompt's `<think>`. A clean one ends in the right answer."""
+    """Return a response after the prompt's `<think>`. A clean one ends in the correct answer."""
     values = {story.first: story.start}
     words = [f"{story.first} {story.start}"]
     for step in story.needed:
@@ -272,6 +271,6 @@ def write_compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) 
 
 
 def _perturb(value: int, rng: random.Random | None) -> int:
-    """Return ``value`` clipped to the vocabulary; with ``rng``, a wrong value near it."""
+    """Clip ``value`` to the vocabulary, after adding an error if ``rng`` is set."""
     off = rng.choice((-10, -1, 1, 10)) if rng is not None else 0
     return max(0, min(TOP, value + off))

@@ -49,7 +49,7 @@ class DataSet:
 
     @property
     def generated(self) -> bool:
-        """Whether the problems are generated: unlimited, in train, dev and test."""
+        """True for generated problems: any number, in train, dev and test."""
         return not self.files
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
@@ -15,6 +15,8 @@ from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
 TEMPLATE_MIB = 1024
+# The prompt style of models without `rlvr_prompt_style` in their config.json: English.
+DEFAULT_STYLE: Final = "logic_rl"
 
 # The keys of a conversation's message.
 _KEYS = ("role", "content")
@@ -174,9 +176,9 @@ class TemplateRenderer:
     """Renders a Jinja template of the configuration in a worker, since compiling evaluates its constants."""
 
     def __init__(self, template: str) -> None:
-        target = Target("rlvr_cli.workers.template:make_handler", template, ours=True, purpose="renders prompts")
+        target = Target("rlvr_cli.workers.template:make_handler", template, trusted=True, purpose="renders prompts")
         self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
-        self._ended = ""
+        self._failure = ""
 
     def render(self, columns: Mapping[str, Any], where: str) -> str:
         """Render the template for the row at ``where``.
@@ -184,15 +186,15 @@ class TemplateRenderer:
         Raises UserError; after a template exceeded its limits, for every further row.
         """
         location = f"{where}: task.prompt_template"
-        if not self._ended:
+        if not self._failure:
             try:
                 text, error = self._pool.submit(dict(columns)).result()
             except JobTimeout:
-                self._ended = f"{location} takes more than {MOST_SECONDS:g} s for a row."
+                self._failure = f"{location} takes more than {MOST_SECONDS:g} s for a row."
             except JobError as ended:
-                self._ended = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
-        if self._ended:
-            raise UserError(self._ended)
+                self._failure = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
+        if self._failure:
+            raise UserError(self._failure)
         if error:
             raise UserError(f"{location}: {error} (the row has {', '.join(columns)})")
         if len(text) > MOST_CHARACTERS:

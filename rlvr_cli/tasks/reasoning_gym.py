@@ -1,4 +1,4 @@
-"""The task `rg`: problems and verifiers of the package reasoning-gym, run in processes that may be killed.
+"""The task `rg`: problems and verifiers of the package reasoning-gym, run in killable worker processes.
 
 `generate` and `judge_many` run in this process; the functions below `make_handler` run in the workers.
 """
@@ -37,11 +37,11 @@ from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, Wo
 PREFIX = "rg:"
 _GALLERY = "https://github.com/open-thought/reasoning-gym/blob/main/GALLERY.md"
 REFUSED = {
-    "composite": "name its parts, as rg:chain_sum,countdown=2",
+    "composite": "use its data sets, as rg:chain_sum,countdown=2",
     "game_of_life_halting": "its verifier accepts any answer",
-    "gsm_symbolic": "its verifier reads no minus sign: -20 is right for 20, and its own negative answers are wrong",
+    "gsm_symbolic": "its verifier ignores minus signs: -20 is correct for 20, and negative gold answers are wrong",
 }
-# Verifiers that evaluate an answer as Python or by SymPy, or accept `nan`, get only answers of these characters.
+# Allowed answers for verifiers that evaluate an answer as Python or by SymPy, or accept `nan`.
 _LIST, _NUMBER = r"[\w\s\[\],'\"-]*", r"[\d\s.+\-*()ijeE]*"
 _NAME = r"[A-Za-z]|a?(?:sin|cos|tan)h?|cot|sec|csc|exp|log|ln|sqrt|Abs|pi|Rational"
 _FORMULA = rf"(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])|\.\d+\b|(?<![\w.])(?:{_NAME})(?!\w)|[\s+\-*/^(),])*"
@@ -51,13 +51,13 @@ SAFE_ANSWERS = {
     **dict.fromkeys(("intermediate_integration", "simple_integration"), _FORMULA),
     "complex_arithmetic": _NUMBER,
 }
-# The replacement of any other answer: neither Python nor a formula.
+# Replaces any other answer: neither Python nor a formula.
 _UNREADABLE = ")"
 # Data sets that compare tuples, which JSON lacks.
 _TUPLE_METADATA = ("arc_agi", "rearc")
-# Entries generated for one seed: some data sets generate all at once, and their entries depend on the number.
+# Entries generated per seed: some data sets generate all at once, and their entries depend on the number.
 _ENTRIES = 64
-# Consecutive draws without a new problem after which the problems count as exhausted.
+# Consecutive draws without a new problem after which generation fails.
 _PATIENCE = 2000
 _MEMORY_MIB = 1024
 
@@ -71,16 +71,16 @@ SYSTEM = (
 
 
 def parse_keys(written: str) -> dict[str, Any]:
-    """Return the keys of `rg:countdown`, and of `rg:chain_sum,countdown=2` with weights. Raises UserError."""
+    """Parse `rg:countdown`, or `rg:chain_sum,countdown=2` with weights, to the task's keys. Raises UserError."""
     datasets: dict[str, float] = {}
     for item in written.removeprefix(PREFIX).split(","):
         name, equals, weight = (word.strip() for word in item.partition("="))
         try:
             datasets[name] = float(weight) if equals else 1.0
         except ValueError:
-            raise UserError(f"--task {written}: the weight of {name} is not a number: {weight!r}.") from None
+            raise UserError(f"--task {written}: the weight of {name} must be a number; got {weight!r}.") from None
         if not name:
-            hint = "name a data set of reasoning-gym, as rg:countdown, or several, as rg:chain_sum,countdown=2"
+            hint = "must name data sets of reasoning-gym, as rg:countdown or rg:chain_sum,countdown=2"
             raise UserError(f"--task {written}: {hint}.")
     return {"name": "rg", "datasets": datasets}
 
@@ -97,24 +97,23 @@ class ReasoningGym(Task):
     )
     data: Data = "rg-gen"
     datasets: dict[Text, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]] = Field(
-        {}, description="Data sets of reasoning-gym -> weight of each, as {countdown: 1, chain_sum: 2}."
+        {}, description="Data sets of reasoning-gym -> weight, as {countdown: 1, chain_sum: 2}."
     )
     options: dict[Text, dict[Text, Any]] = Field(
         {}, description="Data set -> its options, as {countdown: {min_numbers: 3}}."
     )
     system_prompt: Annotated[str, StringConstraints(min_length=1, max_length=100_000)] | None = Field(
         SYSTEM,
-        description="The turn in front of every problem; null = none. Answers are read from the last <answer> block.",
+        description="System turn before every problem; null = none. Answers are read from the last <answer> block.",
     )
     reward: Literal["raw", "zero_one"] = Field(
         "raw",
-        description="raw = the verifier's score from 0 to 1, in parts for answers that are nearly right; zero_one = 1 "
-        "for a score of 1, else 0.",
+        description="raw = the verifier's score from 0 to 1 (partial credit); zero_one = 1 for a score of 1, else 0.",
     )
     deadline: Annotated[float, Field(gt=0.0, le=600.0)] = Field(
         2.0,
-        description="CPU seconds that a verifier may take for an answer; wall-clock, five times that, and a minute at "
-        "least. Then it is ended, and the completion has no part in training.",
+        description="CPU seconds of a verifier for an answer; the wall-clock limit is five times that, at least a "
+        "minute. A verifier beyond it is killed, and the completion excluded from training.",
     )
 
     @property
@@ -133,25 +132,25 @@ class ReasoningGym(Task):
                 message = f"task.options.{name}: unknown data set.{did_you_mean(name, self.datasets)}"
                 yield Contradiction(("task.options", "task.datasets"), message)
             if fixed := " and ".join(sorted({"seed", "size"} & set(self.options[name]))):
-                message = f"task.options: {name}: {fixed} follow from run.seed and the numbers of problems"
+                message = f"task.options: {name}: {fixed} cannot be set; run.seed and the number of problems set them"
                 yield Contradiction(("task.options",), message)
 
     def check_requirements(self) -> None:
-        """Raise UserError without the package, and for unknown data sets and options."""
+        """Raise UserError if the package is missing, and for unknown data sets and options."""
         if installed_version() is None:
             raise UserError("task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]'.")
         if os.environ.get("PYTHONHASHSEED", "0") != "0":
             raise UserError(
                 f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
-                "on it: other machines would get different ones. Unset it, or set it to 0."
+                "on it: other machines would get others. Unset it, or set it to 0."
             )
-        if mistakes := _find_mistakes(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
-            raise UserError(list(mistakes))
+        if errors := _find_errors(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
+            raise UserError(list(errors))
 
     def describe_data(self) -> str:
         total = sum(self.datasets.values())
         weights = ", ".join(f"{name} {weight / total:.0%}" for name, weight in self.datasets.items())
-        rule = "by a hash of the question half of the problems are for train, a quarter each for dev and test"
+        rule = "by a hash of the question half of the problems are train, a quarter each dev and test"
         return f"reasoning-gym {installed_version()}: {weights}; {rule}."
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
@@ -161,18 +160,18 @@ class ReasoningGym(Task):
         return sorted(drawn, key=lambda problem: stream_seed(seed, "rg", split, "order", problem.id))
 
     def _draw_problems(self, name: str, split: Split, count: int, seed: int) -> list[Problem]:
-        """Draw distinct problems of a data set. Raises UserError once they are exhausted."""
+        """Draw distinct problems of a data set. Raises UserError if it is exhausted."""
         problems: dict[str, Problem] = {}
         drawn = last = 0
         while len(problems) < count:
             if drawn - last > _PATIENCE:
                 raise UserError(
                     f"task.datasets: {name} yielded only {len(problems)} {split} problems, and {count} were "
-                    "requested. Ask for fewer (task.train_size, validation.problems, eval.problems), or widen "
+                    "requested. Request fewer (task.train_size, validation.problems, eval.problems), or widen "
                     "its task.options."
                 )
             block, start = divmod(drawn, _ENTRIES)
-            # Entries of neighbouring seeds are nearly the same, so seeds come from a hash.
+            # Hashed, since neighbouring seeds yield nearly the same entries.
             block_seed = stream_seed(seed, "rg", name, split, block) % (2**31 - _ENTRIES)
             job = {"do": "draw", "name": name, "options": self.options.get(name, {}), "seed": block_seed}
             rows = min(_ENTRIES - start, 4 * (count - len(problems)))
@@ -186,10 +185,10 @@ class ReasoningGym(Task):
         return list(problems.values())
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """Read a row's fields `dataset`, `question`, `answer` and `metadata`, as reasoning-gym's entries have them."""
+        """Read the fields of an entry of reasoning-gym (`question`, `answer`, `metadata`) and its `dataset`."""
         missing = [name for name in ("dataset", "question", "answer", "metadata") if name not in fields]
         if missing:
-            needed = "a row needs what an entry of reasoning-gym has, and the name of its dataset"
+            needed = "a row needs the fields of reasoning-gym's entries and the name of its dataset"
             raise MissingFields(where, missing, needed, fields)
         data = {name: fields[name] for name in ("dataset", "answer", "metadata")}
         name, question = data["dataset"], fields["question"]
@@ -210,8 +209,8 @@ class ReasoningGym(Task):
         answer = problem.data["answer"]
         if not isinstance(answer, str):
             raise UserError(
-                f"task.datasets: {problem.data['dataset']} has no answer to problem {problem.id}, so it cannot be "
-                "worked out. Remove it, or give your worked solutions (method.data)."
+                f"task.datasets: {problem.data['dataset']} has no answer to problem {problem.id}, so it has no worked "
+                "solution. Remove the data set, or set method.data to worked solutions."
             )
         return iter([f"<answer>{answer}</answer>"])
 
@@ -222,16 +221,16 @@ class ReasoningGym(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts of verifiers in workers. Raises RunError where no worker can be started."""
+        """Return the verdicts of verifiers in workers. Raises RunError if no worker can be started."""
         pool = _pool(self.deadline)
         answers = [last_tagged(response) or None for response in responses]
         scores = [
-            None if answer is None else pool.submit(self._job(problem, answer))
+            None if answer is None else pool.submit(self._make_job(problem, answer))
             for problem, answer in zip(problems, answers, strict=True)
         ]
-        return [self._verdict(answer, score) for answer, score in zip(answers, scores, strict=True)]
+        return [self._make_verdict(answer, score) for answer, score in zip(answers, scores, strict=True)]
 
-    def _job(self, problem: Problem, answer: str) -> dict[str, Any]:
+    def _make_job(self, problem: Problem, answer: str) -> dict[str, Any]:
         name = problem.data["dataset"]
         entry = {**problem.data, "question": problem.question}
         safe = name not in SAFE_ANSWERS or re.fullmatch(SAFE_ANSWERS[name], answer, re.ASCII)
@@ -239,7 +238,7 @@ class ReasoningGym(Task):
         answer = answer.encode("utf-8", "replace").decode() if safe else _UNREADABLE
         return {"do": "score", "name": name, "options": self.options.get(name, {}), "entry": entry, "answer": answer}
 
-    def _verdict(self, answer: str | None, future: Future[Any] | None) -> Verdict:
+    def _make_verdict(self, answer: str | None, future: Future[Any] | None) -> Verdict:
         if future is None:
             return Verdict(0.0, {"score": 0.0}, False, None, "no_answer")
         try:
@@ -259,12 +258,12 @@ _TARGET = Target("rlvr_cli.tasks.reasoning_gym:make_handler", purpose="runs reas
 
 @lru_cache(maxsize=4)
 def _pool(deadline: float | None) -> Pool:
-    """Return the workers that score within a deadline, or the worker that generates problems (None)."""
+    """Return the pool that scores within ``deadline``, or the pool that generates problems (None)."""
     if deadline is None:
-        # Loading reasoning-gym takes seconds, and so does one problem of the slowest data set.
+        # Loading reasoning-gym takes seconds, as does a problem of the slowest data set.
         return Pool(_TARGET, Limits(600.0, memory_mib=4 * _MEMORY_MIB))
     limits = Limits(max(5 * deadline, 60.0), processor=deadline, memory_mib=_MEMORY_MIB)
-    # Verifiers' caches grow.
+    # Replaced from time to time, since verifiers' caches grow.
     return Pool(_TARGET, limits, workers=2, jobs_per_worker=5000)
 
 
@@ -277,64 +276,64 @@ def _run_job(job: dict[str, Any]) -> Any:
 
 
 def hash_question(question: str) -> Split:
-    """Return the split of a question, for any seed: a quarter dev, a quarter test, the rest train."""
+    """Assign a split to a question, for any seed: dev 1/4, test 1/4, train 1/2."""
     number = hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()[0] % 4
     return "test" if number == 0 else "dev" if number == 1 else "train"
 
 
 @lru_cache(maxsize=1)
 def installed_version() -> str | None:
-    """Return the version of reasoning-gym, on which problems and verdicts depend, or None."""
+    """Return the version of reasoning-gym, which determines problems and verdicts, or None."""
     spec = importlib.util.find_spec("reasoning_gym")
     return importlib.metadata.version("reasoning-gym") if spec is not None else None
 
 
 @lru_cache(maxsize=32)
-def _find_mistakes(datasets: str) -> tuple[str, ...]:
+def _find_errors(datasets: str) -> tuple[str, ...]:
     return tuple(_run_job({"do": "check", "datasets": json.loads(datasets)}))
 
 
 def make_handler(settings: Any) -> Callable[[Any], Any]:
-    """Return the worker's job handler: `do` names a function below, the rest are its arguments."""
+    """Return the worker's job handler: `do` selects a function below, the rest are its arguments."""
     importlib.import_module("reasoning_gym")
-    # Data sets print while they generate, and the limit on file sizes applies to a log file too.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    # Data sets print during generation, and the limit on file sizes also applies to a log file.
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.dup2(devnull, 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     jobs: dict[str, Callable[..., Any]] = {"check": check, "draw": draw, "score": score}
     return lambda job: jobs[job.pop("do")](**job)
 
 
 def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the mistakes in data sets and their options."""
+    """Return the errors in data sets and their options."""
     from reasoning_gym.factory import DATASETS
 
-    mistakes = []
+    errors = []
     for name, options in datasets.items():
         if name not in DATASETS:
             hint = did_you_mean(name, DATASETS)
-            mistakes.append(f"task.datasets.{name}: unknown data set of reasoning-gym.{hint} All: {_GALLERY}")
+            errors.append(f"task.datasets.{name}: unknown data set of reasoning-gym.{hint} All: {_GALLERY}")
             continue
         keys = [field.name for field in dataclasses.fields(DATASETS[name][1]) if field.name not in ("seed", "size")]
         unknown = [key for key in options if key not in keys]
         for key in unknown:
             hint = f"{did_you_mean(key, keys)} Allowed: {', '.join(keys)}."
-            mistakes.append(f"task.options.{name}.{key}: unknown key.{hint}")
+            errors.append(f"task.options.{name}.{key}: unknown key.{hint}")
         if unknown:
             continue
         try:
             _create_dataset(name, json.dumps(options), 0)
         except Exception as error:
-            mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (says reasoning-gym)")
-    return mistakes
+            errors.append(f"task.options.{name}: {str(error) or type(error).__name__} (error of reasoning-gym)")
+    return errors
 
 
 def draw(name: str, options: Mapping[str, Any], seed: int, start: int, count: int) -> list[list[Any]]:
-    """Return question, answer (or None) and metadata of a seed's entries, from ``start`` on."""
+    """Return question, answer (or None) and metadata of ``count`` entries of a seed, from ``start`` on."""
     dataset = _create_dataset(name, json.dumps(options), seed)
     entries = (dataset[index] for index in range(start, start + count))
-    # Metadata as JSON: other types as text, without keys that are not text.
+    # Metadata as JSON: other types are converted to text, and keys that are not text are dropped.
     return [
         [str(entry["question"]), entry["answer"], json.loads(json.dumps(entry["metadata"], default=str, skipkeys=True))]
         for entry in entries
@@ -342,9 +341,9 @@ def draw(name: str, options: Mapping[str, Any], seed: int, start: int, count: in
 
 
 def score(name: str, options: Mapping[str, Any], entry: Mapping[str, Any], answer: str) -> float:
-    """Return the verifier's score, from 0 to 1; 0 where it raises, since verifiers refuse answers so.
+    """Return the verifier's score from 0 to 1; 0 if it raises, as verifiers do for malformed answers.
 
-    Raises OSError and ImportError, which are not about the answer, and ends the process when memory is exhausted.
+    OSError and ImportError are re-raised, and running out of memory ends the process.
     """
     if name in _TUPLE_METADATA:
         entry = {**entry, "metadata": _to_tuples(entry["metadata"])}

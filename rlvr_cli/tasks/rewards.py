@@ -1,4 +1,4 @@
-"""The user's reward functions, each in its worker process with a deadline and a memory limit."""
+"""The user's reward functions, each in a worker process with a timeout and a memory limit."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
 from rlvr_cli.workers.reward import NUMBER
 
-# Limits of user code, as keys of every task that has some. They change no verdict of working code.
+# Limits of user code: keys of every task that runs some. They do not change verdicts of working code.
 Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
 MemoryMiB = Annotated[int, Field(ge=256, le=10_000_000)]
 LIMIT_KEYS = ("reward_timeout", "reward_memory", "reward_failures", "reward_workers")
-# `FILE.py:FUNCTION`, in the configuration of a run with `@` and the first digits of the file's SHA-256.
+# `FILE.py:FUNCTION`; a run's configuration appends `@` and the first digits of the file's SHA-256.
 REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
-# Failures of one function that are printed; the others are counted.
+# Failures of a function that are printed; further ones are only counted.
 _NOTICES = 3
-# Share of a call's deadline for a single completion.
+# Timeout for a single completion, as a share of a call's.
 _ALONE = 0.1
 # Characters of a problem and of a response in messages.
 _SHOWN = 200
-# Calls and completions without any number after which the command ends.
+# Calls and completions without a reward after which the command fails.
 _NONE_CALLS, _NONE_ROWS = 3, 32
 
 
 @dataclass(frozen=True)
 class RewardFailure:
-    """A completion without a value.
+    """The failure of a reward function on a completion.
 
     Attributes:
-        reason: error, timeout or died. message: with the file and, if known, the line.
+        reason: error, timeout or died. message: with file and, if known, line.
     """
 
     reason: str
@@ -55,25 +55,25 @@ Value = float | RewardFailure | None
 
 @dataclass(frozen=True)
 class Rewards:
-    """The values of a call's rows, and the columns recorded by `log_extra` and `log_metric`."""
+    """The values of a call, per completion, and the columns recorded by `log_extra` and `log_metric`."""
 
     values: Sequence[Value]
     logged: Mapping[str, Sequence[Any]]
 
 
 def worker_limits(timeout: float, memory_mib: int) -> Limits:
-    """Return the limits of a worker, which itself ends a long import earlier and names the line."""
+    """Return a worker's limits. Its load timeout exceeds that of the import, whose error names the line."""
     return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.IMPORT_TIMEOUT) + 15)
 
 
 def job_failure(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
-    """Return the failure of a job.
+    """Convert a job's error to a failure.
 
     Args:
-        where: the function, as `my_rewards.py: accuracy`. seconds: its deadline, if not that of ``limits``.
+        where: the function, as `my_rewards.py: accuracy`. seconds: the timeout, if different from ``limits.seconds``.
     """
     if isinstance(error, JobTimeout):
-        took = f"{limits.seconds if seconds is None else seconds:g} s and was ended"
+        took = f"{limits.seconds if seconds is None else seconds:g} s and was killed"
         took = f"{limits.loading:g} s to load" if error.loading else took
         return RewardFailure("timeout", f"{where} took more than {took} (task.reward_timeout)")
     if isinstance(error, WorkerDied):
@@ -83,13 +83,13 @@ def job_failure(error: JobError, where: str, limits: Limits, seconds: float | No
 
 
 class Failures:
-    """The failures of user code in one task: the first few are printed, too many end the command."""
+    """Counts failures of user code: prints the first few, and raises for too many."""
 
     def __init__(self) -> None:
         self._printed, self._most = set[str](), 0
 
     def warn_once(self, message: str, more: str = "") -> None:
-        """Print a message, the first time it occurs."""
+        """Print a message once."""
         if message not in self._printed and len(self._printed) < _NOTICES:
             self._printed.add(message)
             print_stderr(f"{message}{more}.")
@@ -98,9 +98,9 @@ class Failures:
         """Print the failures among ``values``.
 
         Args:
-            row_text: describes a row in a message.
-            share: the largest share of failures, in rows of the largest call so far; unless it is 0, one of several
-                rows always may fail. Later calls may have few rows, as the groups that dynamic sampling replaces.
+            describe_row: returns the description of a row for a message.
+            share: the maximum share of failures, relative to the largest call so far, since later calls may have few
+                rows (groups replaced by dynamic sampling). Unless it is 0, one of several rows may always fail.
         Raises:
             RunError: more failed.
         """
@@ -117,13 +117,12 @@ class Failures:
 
 
 def describe_row(problem: Problem, response: str) -> str:
-    """Describe a row in a message."""
     return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
 
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """A reward function of the user's.
+    """A user's reward function.
 
     Attributes:
         where: its name in messages: `my_rewards.py: accuracy`.
@@ -135,33 +134,35 @@ class RewardFunction:
 
     @property
     def pool(self) -> Pool:
-        """The function's worker, which the first call starts."""
+        """The function's worker, started by the first call."""
         return shared_pool(self.target, self.limits)
 
     def submit(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
-        """Start computing the values of ``count`` rows."""
+        """Submit a call for ``count`` completions."""
         return self.pool.submit({"count": count, "columns": columns}, seconds)
 
     def collect(self, future: Future[Any]) -> Rewards:
-        """Return the values of a call.
+        """Wait for the values of a call.
 
-        Raises JobError where it failed, and RunError where it returned no list, or one of another length.
+        Raises JobError if the call failed, and RunError if its result is not a list of ``count`` values.
         """
         answer = future.result()
         if "wrong" in answer:
             raise RunError(f"task.reward: {self.where} {answer['wrong']}")
-        return Rewards([self._value(value) for value in answer["values"]], answer["logged"])
+        return Rewards([self._parse_value(value) for value in answer["values"]], answer["logged"])
 
-    def _value(self, value: Any) -> Value:
+    def _parse_value(self, value: Any) -> Value:
         if not isinstance(value, dict):
             return value  # type: ignore[no-any-return]
-        wanted = f"{NUMBER} is needed, or None where it does not apply"
-        return RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {wanted}")
+        allowed = f"it must be {NUMBER}, or None where it does not apply"
+        return RewardFailure(
+            "error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {allowed}"
+        )
 
     def call_per_row(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
-        """Return the values of separate calls for each row, after a call for all that failed.
+        """Call the function per row, after the batched call failed.
 
-        They share the deadline of one call; the remaining rows have the failure of the first.
+        The calls share the timeout of one call; rows after it keep ``failure``.
         """
         until = time.monotonic() + self.limits.seconds
         alone = max(1.0, _ALONE * self.limits.seconds)
@@ -181,25 +182,24 @@ class RewardFunction:
         return Rewards(values, logged)
 
     def failure(self, error: JobError, seconds: float | None = None) -> RewardFailure:
-        """Return the failure of a call; ``seconds``: its deadline, if not that of the limits."""
+        """Return the failure of a call; ``seconds``: the timeout, if different from the limits'."""
         failure = job_failure(error, self.where, self.limits, seconds)
         return RewardFailure(failure.reason, f"task.reward: {failure.message}")
 
 
 def find_reward_file(written: str, folder: Path | None = None) -> UserFile:
-    """Return the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError if no file has that digest."""
+    """Find the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError if no file has that digest."""
     file, _, function = written.rpartition(":")
     _, at, digest = function.partition("@")
     return find_user_file(f"{file}{at}{digest}", folder)
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
-    """Return the function of ``FILE.py:FUNCTION@DIGEST``."""
     recorded = "@" in written.rpartition(":")[2]
     return _load_function(written if recorded else f"{written}@{find_reward_file(written).digest}", timeout, memory_mib)
 
 
-# A file is read once: it may be edited during a training.
+# Cached, since the file may be edited during a training.
 @lru_cache(maxsize=64)
 def _load_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     file, name = find_reward_file(written), written.rpartition(":")[2].partition("@")[0]
@@ -212,7 +212,7 @@ def _load_function(written: str, timeout: float, memory_mib: int) -> RewardFunct
 
 
 class RewardFunctions:
-    """The reward functions of a task, and the failures reported so far."""
+    """The reward functions of a task and their failures."""
 
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
         self.functions = functions
@@ -221,7 +221,7 @@ class RewardFunctions:
         self._all_none = True
 
     def load(self) -> None:
-        """Import the files. Raises UserError with every problem."""
+        """Import the files. Raises UserError with every error."""
         problems = []
         for function, loaded in [(function, function.pool.submit(None)) for function in self.functions]:
             try:
@@ -231,18 +231,16 @@ class RewardFunctions:
         if problems:
             raise UserError(problems)
 
-    def rewards(
+    def compute(
         self, columns: Mapping[str, Sequence[Any]], count: int, describe_row: Callable[[int], str], share: float
     ) -> list[Rewards]:
-        """Return the rewards of each function; all functions run concurrently.
-
-        After a call that fails, each row is called separately.
+        """Return the rewards of each function. Functions run concurrently; a failed call is repeated per row.
 
         Args:
-            row_text: describes a row in a message.
-            share: the largest share of rows that may fail.
+            describe_row: returns the description of a row for a message.
+            share: the maximum share of failed rows.
         Raises:
-            RunError: more failed, or a function has another signature or type of result.
+            RunError: more failed, or a function has a wrong signature or return type.
         """
         futures = [function.submit(columns, count) for function in self.functions]
         results = []
@@ -255,17 +253,17 @@ class RewardFunctions:
                 if count > 1:
                     result = function.call_per_row(columns, count, failure)
                     if not any(isinstance(value, RewardFailure) for value in result.values):
-                        every = f"The call for all {count} completions failed; separate calls succeeded"
+                        every = f"The batched call for {count} completions failed; calling per completion succeeded"
                         self.failures.warn_once(failure.message, f". {every}")
             self.failures.check_failure_rate(result.values, describe_row, share)
             results.append(result)
         recorded = Counter(name for result in results for name in result.logged)
         if twice := [name for name, times in recorded.items() if times > 1]:
-            raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a different name.")
+            raise RunError(f"task.reward: several functions record {', '.join(twice)}. Use different names.")
         return results
 
     def check_all_none(self, results: Sequence[Rewards], count: int) -> None:
-        """Warn when no function has returned a number yet. Raises RunError after several such calls."""
+        """Warn if no function has returned a number yet. Raises RunError after several calls."""
         self._all_none &= all(value is None for result in results for value in result.values)
         if not self._all_none:
             return
@@ -273,6 +271,6 @@ class RewardFunctions:
         names = ", ".join(function.where for function in self.functions)
         message = f"task.reward: {names} returned None for each of {self._rows} completions so far"
         if self._calls >= _NONE_CALLS and self._rows >= _NONE_ROWS:
-            raise RunError(f"{message}, so there is nothing to learn from. None means that a reward does not apply.")
+            raise RunError(f"{message}, so there is no training signal. None means that a reward does not apply.")
         if self._calls == 1:
-            print_stderr(f"{message}: none of them can be learned from.")
+            print_stderr(f"{message}: they give no training signal.")

@@ -1,4 +1,4 @@
-"""Look up data sets by name, and check that a training has problems."""
+"""The registries of tasks and data sets, and checks of `task.data`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlvr_cli.tasks.problem import DataSet
 
 
 def task_kinds() -> Mapping[str, type[Task]]:
-    """Return every task by its name."""
+    """Return the task classes by name."""
     _define_all()
     return Task.kinds  # type: ignore[return-value]
 
@@ -28,20 +28,20 @@ def _define_all() -> None:
 
 
 def data_sets() -> Mapping[str, DataSet]:
-    """Return every data set by its name."""
+    """Return the data sets of all tasks by name."""
     kinds = task_kinds().items()
     return {name: replace(data_set, task=task) for task, kind in kinds for name, data_set in kind.sets.items()}
 
 
 def task_of_set(name: str) -> Task:
-    """Return the task of the data set ``name`` with keys that select all of its rows."""
+    """Return the task of a data set, with keys that select all rows."""
     task = data_sets()[name].task
     kind = task_kinds()[task]
     return kind.model_validate({"name": task, "data": name, **kind.all_rows_keys})
 
 
 def task_to_fetch(name: str) -> Task:
-    """Return the task of the public set ``name`` with all rows. Raises UserError if it is not on the hub."""
+    """Return the task of a public set, with keys that select all rows. Raises UserError if it is not on the hub."""
     sets = data_sets()
     on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
     if name not in sets:
@@ -50,8 +50,8 @@ def task_to_fetch(name: str) -> Task:
         )
     if sets[name].generated:
         raise UserError(
-            f"{name}: is generated, so there is nothing to fetch. `rlvr tasks generate {sets[name].task} -o FILE` "
-            "writes such problems to a file."
+            f"{name}: is generated, so it cannot be fetched. `rlvr tasks generate {sets[name].task} -o FILE` writes "
+            "problems to a file."
         )
     if sets[name].hub is None:
         files = " and ".join(f"{file}.jsonl" for file in sets[name].files.values())
@@ -60,19 +60,18 @@ def task_to_fetch(name: str) -> Task:
 
 
 def has_fixed_split(data: str) -> bool:
-    """Return whether ``data`` determines its split: a named set, a folder, a hub id, or a file's name."""
+    """Return whether ``data`` determines the split of its rows: not for a file without a split in its name."""
     path = local_path(data)
     return data in data_sets() or not path.is_file() or split_in_name(path) is not None
 
 
 def set_names(task: str, split: str | None = None) -> tuple[str, ...]:
-    """Return the names of the data sets of ``task``; with ``split`` (train, test) those with such problems."""
+    """Return the names of the data sets of ``task``, by default of all splits (train, test)."""
     sets = task_kinds()[task].sets if task in task_kinds() else {}
     return tuple(name for name, data_set in sets.items() if split is None or split in data_set.files)
 
 
 def is_generated(data: str) -> bool:
-    """Return whether ``data`` (`task.data`) names generated problems."""
     return data in data_sets() and data_sets()[data].generated
 
 
@@ -82,15 +81,14 @@ def benchmarks() -> tuple[str, ...]:
 
 
 def generated_names() -> tuple[str, ...]:
-    """Return the names of the generated problems."""
     return tuple(name for name, data_set in data_sets().items() if data_set.generated)
 
 
 def check_problems(task: Task, splits: Sequence[str]) -> None:
-    """Check, without reading rows, that the data has problems of each of ``splits``.
+    """Check, without reading rows, that the data has every split.
 
     Raises:
-        UserError: a data set without them or not in its folder; data that does not exist; an unused folder.
+        UserError: a data set lacks a split or is not in its folder; the data does not exist; an unused folder.
     """
     check_folder(task)
     if task.is_generated:
@@ -107,7 +105,7 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
             raise UserError(problems)
     elif not local_path(task.data).exists() and not looks_like_hub_id(task.data):
         raise UserError(
-            f"task.data={task.data!r}: no data set of that name, no such file or folder, and not a hub id (owner/name)."
+            f"task.data={task.data!r}: no such data set, file or folder, and not a hub id (owner/name)."
             f"{did_you_mean(task.data, data_sets())} `rlvr tasks sets` lists the names."
         )
 
@@ -116,14 +114,13 @@ def check_folder(task: Task) -> None:
     """Raise UserError for a task.data_dir that has no effect."""
     if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
-    reason = f"task.data={task.data} is no such name"
+    reason = f"task.data={task.data} is not one"
     if task.is_generated:
         reason = f"the problems are generated ({task.data})"
     names = ", ".join(set_names(task.name, "train"))
-    remedy = f"Set task.data to one of {names}, or leave" if names else "Leave"
+    remedy = f"Set task.data to one of {names}, or remove" if names else "Remove"
     raise UserError(
-        f"task.data_dir={task.data_dir!r}: is the folder of data sets with a name, and {reason}. {remedy} "
-        "the folder out."
+        f"task.data_dir={task.data_dir!r}: is the folder of named data sets, and {reason}. {remedy} task.data_dir."
     )
 
 
@@ -134,7 +131,7 @@ def needs_folder(task: Task) -> bool:
 
 
 def problems_name(task: str, data: str) -> str:
-    """Return the name under which problems are printed, stored and compared, unique to them.
+    """Return the unique name of a source of problems in outputs, records and comparisons.
 
     The data set's name (also for its hub id), else the name of the file or folder with its ending, or the hub id.
 

@@ -1,4 +1,4 @@
-"""Tasks with problems of several sizes in given shares: people of a puzzle, numbers of a sum."""
+"""Tasks stratified by problem size, such as the number of people in a puzzle."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SumToOne = AfterValidator(_check_sum)
 
 
 class StratifiedTask(Task):
-    """A task with a share of its problems for each size, as ``people: {2: 0.5, 3: 0.5}``."""
+    """A task with a share of problems per size, as ``people: {2: 0.5, 3: 0.5}``."""
 
-    # The key of the shares, and the entry of a problem's data whose length is its size.
+    # The key of the shares, and the field of a problem's data whose length is the size.
     shares_key: ClassVar[str]
     size_field: ClassVar[str]
 
@@ -50,24 +50,23 @@ class StratifiedTask(Task):
             groups[self._size(problem)].append(problem)
         for size, group in groups.items():
             random.Random(stream_seed(seed, self.name, "rows", split, size)).shuffle(group)
-        wanted = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
-        chosen = [problem for size, group in groups.items() for problem in group[: wanted[size]]]
+        counts = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
+        chosen = [problem for size, group in groups.items() for problem in group[: counts[size]]]
         return self.shuffle(chosen, split, seed)
 
     def load(self, split: DataSplit) -> list[Problem]:
-        """Return the problems of ``split`` of the sizes in the shares. Raises UserError also without any."""
+        """Return the problems of ``split`` with a size in the shares. Raises UserError without any."""
         problems = super().load(split)
         fitting = [problem for problem in problems if self._size(problem) in self.shares]
         if not fitting:
             key, sizes = self.shares_key, _join_sorted({self._size(problem) for problem in problems})
             raise UserError(
                 f"task.data={self.data!r}: no {split} problem with {_join_sorted(self.shares)} {key} (it has {sizes} "
-                f"{key}). Set task.{key} to numbers that the data has, or choose another split."
+                f"{key}). Set task.{key} to numbers in the data, or choose another split."
             )
         return fitting
 
     def shuffle(self, problems: list[Problem], split: DataSplit, seed: int) -> list[Problem]:
-        """Shuffle the problems of all sizes."""
         random.Random(stream_seed(seed, self.name, split, "order")).shuffle(problems)
         return problems
 
@@ -76,7 +75,7 @@ class StratifiedTask(Task):
 
 
 def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, int]) -> dict[Size, int]:
-    """Split ``count`` by ``shares`` (largest remainder), moving what exceeds ``available`` to the other sizes."""
+    """Apportion ``count`` by ``shares`` (largest remainder method), capped by ``available``."""
     allotted = dict.fromkeys(shares, 0)
     open_sizes = sorted(shares)
     remaining = count

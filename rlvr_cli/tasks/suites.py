@@ -1,4 +1,4 @@
-"""The papers' evaluations as suites of benchmarks (suites.yaml), and the settings of a single benchmark."""
+"""Suites of benchmarks as in the papers (suites.yaml), and default settings of a single benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 
 POWERS = (1, 2, 4, 8, 16, 32)
 
-# The samples of a single benchmark, by its number of problems: most problems first.
+# Samples per problem of a single benchmark: (more problems than, samples, source).
 _BY_SIZE = (
     (1_000, 4, "ACPO, table 1"),
     (40, 8, "ACPO, table 2; K&K: AR-Lopti, section 5.1"),
@@ -28,9 +28,9 @@ class Setting:
     """Sampling, prompting and judging of a benchmark.
 
     Attributes:
-        samples: sampled completions for each problem; 0 = only the greedy one.
-        task: keys of the task's section.
-        figures: as the paper prints them: `greedy`, `avg` (over all samples), `pass@k` or `maj@k`.
+        samples: sampled completions per problem; 0 = only the greedy one.
+        task: keys of the section `task`.
+        figures: those reported by the paper: `greedy`, `avg` (over all samples), `pass@k` or `maj@k`.
         source: of `samples` (with k and greedy), `temperature`, `length` and `prompt`.
     """
 
@@ -46,12 +46,11 @@ class Setting:
     source: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the setting as JSON values."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return values
 
     def choices(self) -> dict[str, Any]:
-        """Return the values that distinguish settings of a benchmark: all but figures and sources."""
+        """Return the values that affect results: all but figures and sources."""
         return {key: value for key, value in self.as_json().items() if key not in ("figures", "source")}
 
 
@@ -60,19 +59,19 @@ class Average:
     """An unweighted mean of a suite's figures.
 
     Attributes:
-        parts: (benchmark, figure) pairs.
+        figures: (benchmark, figure) pairs.
         by_subgroup: whether each subgroup of the benchmark is a separate figure, as K&K's numbers of people.
     """
 
     name: str
-    parts: tuple[tuple[str, str], ...]
+    figures: tuple[tuple[str, str], ...]
     source: str
     by_subgroup: bool = False
 
 
 @dataclass(frozen=True)
 class Suite:
-    """The evaluation of one paper."""
+    """The evaluation of a paper."""
 
     name: str
     paper: str
@@ -82,13 +81,11 @@ class Suite:
 
 
 def _read_suite(name: str, paper: str, settings: Any, averages: Any = (), notes: tuple[str, ...] = ()) -> Suite:
-    """Read an entry of ``suites.yaml``; split a setting of several benchmarks."""
     single = (Setting(**{**entry, "benchmark": name}) for entry in settings for name in entry["benchmark"])
     return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), notes)
 
 
 def _to_tuples(value: Any) -> Any:
-    """Return a YAML value with tuples in place of its lists."""
     if isinstance(value, dict):
         return {key: _to_tuples(inner) for key, inner in value.items()}
     return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
@@ -104,20 +101,19 @@ def evaluation_names() -> tuple[str, ...]:
 
 
 def unknown_name_errors(names: Sequence[str], key: str) -> list[str]:
-    """Return an error for each unknown one of ``names``, given by ``key`` (`--benchmark`)."""
+    """Return an error for each unknown name in the option ``key``."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
-    lines = [f"{key} {name}: unknown benchmark.{did_you_mean(name, evaluation_names())}" for name in unknown]
-    if lines:
-        lines[-1] += f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
-        lines[-1] += f"Suites: {', '.join(SUITES)}."
-    return lines
+    errors = [f"{key} {name}: unknown benchmark.{did_you_mean(name, evaluation_names())}" for name in unknown]
+    if errors:
+        errors[-1] += f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
+        errors[-1] += f"Suites: {', '.join(SUITES)}."
+    return errors
 
 
 def default_setting(benchmark: str) -> Setting:
-    """Return the setting of a benchmark outside a suite.
+    """Return the setting of a benchmark outside a suite; the run decides prompts and judging.
 
-    The number of samples depends on the number of problems; k is every power of two up to it; with the greedy
-    completion; temperature 1. The run's settings decide prompts and judging.
+    The number of samples depends on the number of problems, and k is every power of two up to it.
     """
     data_set = data_sets()[benchmark]
     samples, source = next((n, source) for above, n, source in _BY_SIZE if data_set.size > above)

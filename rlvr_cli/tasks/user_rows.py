@@ -1,4 +1,4 @@
-"""The task `own`: the user's rows, a prompt made of their columns, and reward functions with TRL's signature."""
+"""The task `own`: the user's rows, prompts from their columns, and reward functions with TRL's signature."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from rlvr_cli.tasks.rewards import (
 )
 from rlvr_cli.workers.template import find_template_error
 
-# Columns that TRL does not pass, since it passes its own values under these names.
+# Columns that are not passed to reward functions, since TRL uses these names.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
-# Responses, one for each row, for the trial call of the functions.
+# Responses of the trial call of the functions, one per row.
 _TRIAL_RESPONSES = ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 PromptText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
 def _check_reward(written: str) -> str:
     if REWARD.fullmatch(written) is None:
-        raise ValueError(f"{written!r} is not a function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
+        raise ValueError(f"must be FILE.py:FUNCTION, as my_rewards.py:accuracy; got {written!r}")
     return written
 
 
@@ -64,7 +64,6 @@ RewardName = Annotated[Text, AfterValidator(_check_reward)]
 
 
 def _qualified_label(match: re.Match[str]) -> str:
-    """Name a reward function behind its file: `my_rewards.accuracy`."""
     return f"{local_path(match['file']).stem}.{match['name']}"
 
 
@@ -83,14 +82,14 @@ class UserRows(Task):
     data: Data = "data.jsonl"
     reward: Annotated[tuple[RewardName, ...], OneOrMore] = Field(
         (),
-        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps a copy of the file, "
-        "and the first digits of its SHA-256 after an @.",
+        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps a copy of the file "
+        "and appends the first digits of its SHA-256 after an @.",
     )
     reward_weights: Annotated[tuple[float, ...], OneOrMore] = Field(
-        (), description="What each reward is multiplied by before they are summed; [] = 1 each."
+        (), description="Weight of each reward in the sum; [] = 1 each."
     )
     reward_values: Annotated[tuple[float, ...], OneOrMore, Field(min_length=2, max_length=2)] = Field(
-        (0.0, 1.0), description="The lowest and the highest value of each function, which is not enforced."
+        (0.0, 1.0), description="The lowest and the highest value of each function; not enforced."
     )
     reward_timeout: Timeout = Field(
         60.0, description="Wall-clock seconds for a call of a reward function, and for loading its file."
@@ -98,39 +97,35 @@ class UserRows(Task):
     reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that a reward function may use.")
     reward_failures: Probability = Field(
         0.1,
-        description="The share of the completions of a call that may be without a reward because a function failed; "
-        "more end the run.",
+        description="The maximum share of a call's completions without a reward because a function failed; more end "
+        "the run.",
     )
     correct: Text | None = Field(
-        None, description="The reward function that says whether a completion is correct; null = the first."
+        None, description="The reward function that decides whether a completion is correct; null = the first."
     )
     correct_above: float | None = Field(
         None,
-        description="The value of that function, without its weight, above which a completion is correct; null = the "
-        "middle of reward_values: 0.5, so of a function of 0 and 1 its 1.",
+        description="The value of that function, before weighting, above which a completion is correct; null = the "
+        "midpoint of reward_values: 0.5 by default.",
     )
-    columns: dict[Text, Text] = Field(
-        {}, description="Other names for columns of the data: {prompt: question} calls the column question prompt."
-    )
+    columns: dict[Text, Text] = Field({}, description="Renamed columns, new: old, as {prompt: question}.")
     prompt_template: PromptText | None = Field(
-        None, description="The prompt as a Jinja template over the columns; null = the column prompt as it is."
+        None, description="Jinja template of the prompt over the columns; null = the column prompt."
     )
-    system_prompt: PromptText | None = Field(None, description="A system turn in front of every prompt.")
-    chat_template: bool = Field(
-        True, description="Whether a prompt goes through the chat template of a model that has one."
-    )
+    system_prompt: PromptText | None = Field(None, description="System turn before every prompt.")
+    chat_template: bool = Field(True, description="Whether to apply the model's chat template, if it has one.")
     splits: dict[Literal["train", "dev", "test"], Text] = Field(
-        {}, description="A hub data set's names of our splits, where they are others: {test: validation}."
+        {}, description="Splits of a hub data set with other names, as {test: validation}."
     )
     held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = Field(
         0.125,
-        description="The share of the rows that is held out for test, and the same for dev, by a hash of the prompt, "
-        "where the data has no such split.",
+        description="The share of rows held out for test, and again for dev, by a hash of the prompt, if the data "
+        "lacks the split.",
     )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings without the folders of rewards, which are identified by their digests."""
+        """The settings without the folders of reward files, which are identified by their digests."""
         return {**super().settings, "reward": [strip_folder(reward) for reward in self.reward]}
 
     @property
@@ -144,7 +139,7 @@ class UserRows(Task):
 
     @property
     def labels(self) -> list[str]:
-        """The name of each reward function in tables, prefixed by its file where several share it."""
+        """The name of each reward function in tables, qualified by its file if not unique."""
         named = [match for match in map(REWARD.fullmatch, self.reward) if match]
         names = Counter(match["name"] for match in named)
         return [match["name"] if names[match["name"]] == 1 else _qualified_label(match) for match in named]
@@ -156,7 +151,7 @@ class UserRows(Task):
 
     @property
     def threshold(self) -> float:
-        """The value of that function above which a completion is correct."""
+        """The value of ``judge_label`` above which a completion is correct."""
         return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
@@ -168,19 +163,19 @@ class UserRows(Task):
             yield Contradiction(
                 ("task.reward_weights", "task.reward"),
                 f"task.reward_weights has {len(self.reward_weights)} numbers and task.reward {len(self.reward)} "
-                "functions. Give one number for each",
+                "functions. Set one weight per function",
             )
         labels = Counter(_qualified_label(match) for match in map(REWARD.fullmatch, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
-                message = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
+                message = f"task.reward has {times} functions named {label}. Rename one"
                 yield Contradiction(("task.reward",), message)
         if self.reward and self.correct is not None and self.correct not in self.labels:
             hint = f"{did_you_mean(self.correct, self.labels)} Allowed: {', '.join(self.labels)}"
             message = f"task.correct={self.correct!r}: unknown reward function.{hint}"
             yield Contradiction(("task.correct", "task.reward"), message)
         if self.reward_values[0] >= self.reward_values[1]:
-            message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
+            message = f"task.reward_values must be [lowest, highest]; got {list(self.reward_values)}"
             yield Contradiction(("task.reward_values",), message)
         if self.prompt_template is not None and (wrong := find_template_error(self.prompt_template)):
             yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
@@ -188,15 +183,15 @@ class UserRows(Task):
     # Rows
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """Return a problem of a row's columns that are JSON values. Raises UserError."""
-        data = self._json_columns({key: value for key, value in fields.items() if key != "id"}, where)
+        """Return the problem of a row's JSON columns. Raises UserError."""
+        data = self._select_json_columns({key: value for key, value in fields.items() if key != "id"}, where)
         content = self._prompt_content(self._rename_columns(data, where), where)
         text = content if isinstance(content, str) else "\n\n".join(message["content"] for message in content)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
 
-    def _json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Drop the columns whose values are not JSON, as timestamps and bytes. Raises UserError for NaN."""
+    def _select_json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Drop columns of other types than JSON's, as timestamps and bytes. Raises UserError for NaN."""
         data = {}
         for column, value in columns.items():
             try:
@@ -205,7 +200,7 @@ class UserRows(Task):
                 if column not in self._reported_columns:
                     self._reported_columns.add(column)
                     kind = type(value).__name__
-                    print_stderr(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
+                    print_stderr(f"{self.data}: column {column} is dropped: its type {kind} is not a JSON type.")
             except ValueError as error:
                 raise UserError(
                     f"{where}: column {column} is not a JSON value ({error}). Write a number or null."
@@ -216,7 +211,7 @@ class UserRows(Task):
 
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)
-        # A column that only some rows have is None in the others, as in a table.
+        # A missing column is None, as in a table.
         columns = dict.fromkeys(key for problem in problems for key in problem.data)
         return [
             replace(problem, data=problem.data | {key: None for key in columns if key not in problem.data})
@@ -229,19 +224,19 @@ class UserRows(Task):
         return problems
 
     def check_requirements(self) -> None:
-        """Load the functions, and call them on rows if those are local. Raises UserError."""
+        """Load the functions and try them on local rows. Raises UserError."""
         self._functions.load()
         if local_path(self.data).exists():
             self.problems("train", len(_TRIAL_RESPONSES), 0)
 
     def describe_data(self) -> str:
         rule = (
-            f"where the data has no test or dev rows, a share of {self.held_out:g} is held out for each by "
-            "a hash of the prompt (task.held_out)"
+            f"if the data has no test or dev rows, a share of {self.held_out:g} is held out for each by a hash of the "
+            "prompt (task.held_out)"
         )
         verdict = f"correct = {self.judge_label} above {self.threshold:g}"
         if self.correct_above is None and self.reward_values == (0.0, 1.0):
-            verdict = f"correct = {self.judge_label} is 1, or above {self.threshold:g} where it is graded"
+            verdict = f"correct = {self.judge_label} is 1, or above {self.threshold:g} if it is graded"
         verdict += " (task.correct, task.correct_above)"
         if not local_path(self.data).exists():
             return f"{self.data}: {rule}; {verdict}."
@@ -267,28 +262,29 @@ class UserRows(Task):
         return "test" if share < self.held_out else "dev" if share < 2 * self.held_out else "train"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        theirs = self._hub_splits()
-        return [HubTable(theirs.get(split, theirs["train"]))]
+        hub_splits = self._hub_splits()
+        return [HubTable(hub_splits.get(split, hub_splits["train"]))]
 
     def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
-        theirs = self._hub_splits()
-        if split != "train" and split in theirs:
+        hub_splits = self._hub_splits()
+        if split != "train" and split in hub_splits:
             return problems
         divided = [(problem, self.assign_split(problem)) for problem in problems]
-        return [problem for problem, ours in divided if (ours if ours not in theirs else "train") == split]
+        return [
+            problem for problem, assigned in divided if (assigned if assigned not in hub_splits else "train") == split
+        ]
 
     def _hub_splits(self) -> dict[str, str]:
-        """Map our splits to those of the hub data set. Raises UserError."""
+        """Map train, dev and test to the hub data set's splits. Raises UserError."""
         names = list_hub_splits(*parse_hub_id(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         splits = {split: name for split, usual_names in usual.items() for name in usual_names[::-1] if name in names}
-        splits |= {str(split): theirs for split, theirs in self.splits.items()}
-        wrong = [f"{split}: {theirs}" for split, theirs in self.splits.items() if theirs not in names]
+        splits |= {str(split): hub_split for split, hub_split in self.splits.items()}
+        wrong = [f"{split}: {hub_split}" for split, hub_split in self.splits.items() if hub_split not in names]
         if wrong or "train" not in splits:
             lacking = ", ".join(wrong) or "split train"
             raise UserError(
-                f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. "
-                "Name them: task.splits={train: ...}."
+                f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. Set task.splits={{train: ...}}."
             )
         return splits
 
@@ -298,20 +294,20 @@ class UserRows(Task):
         """Rename the columns by ``columns``. Raises UserError for a missing column."""
         missing = [old for old in self.columns.values() if old not in data]
         if missing:
-            wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
-            raise MissingFields(where, missing, f"task.columns={{{wanted}}} names columns of the data", data)
+            mapping = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
+            raise MissingFields(where, missing, f"task.columns={{{mapping}}} must name columns of the data", data)
         others = {key: value for key, value in data.items() if key not in self.columns.values()}
         return {**others, **{new: data[old] for new, old in self.columns.items()}}
 
     def _prompt_content(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
-        """Return the prompt as text or as messages, without the system turn. Raises UserError."""
+        """Return the prompt as text or messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
             text = template_renderer(self.prompt_template).render(named, where)
             if (unwritable := find_text_error(text)) is not None:
                 raise UserError(f"{where}: task.prompt_template: {unwritable}")
             return text
         if named.get("prompt") is None:
-            needed = "say which column is the prompt (task.columns={prompt: ...}), or write task.prompt_template"
+            needed = "set the prompt's column (task.columns={prompt: ...}), or task.prompt_template"
             raise MissingFields(where, ["prompt"], needed, named)
         prompt = named["prompt"]
         if isinstance(prompt, str) and prompt.strip():
@@ -322,8 +318,8 @@ class UserRows(Task):
                 raise UserError(f"{where}: prompt: {unfit}.")
             return [dict(message) for message in prompt]
         raise UserError(
-            f"{where}: prompt is {json.dumps(prompt, ensure_ascii=False)[:80]}; it must be text, or a list of messages "
-            '[{"role": "user", "content": "..."}]. A template can write text: task.prompt_template.'
+            f'{where}: prompt must be text or a list of messages [{{"role": "user", "content": "..."}}]; got '
+            f"{json.dumps(prompt, ensure_ascii=False)[:80]}. Use task.prompt_template to convert other columns."
         )
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
@@ -331,9 +327,9 @@ class UserRows(Task):
         if not (self.chat_template and has_template(tokenizer)):
             if not isinstance(content, str):
                 raise UserError(
-                    f"task.data={self.data!r}: prompts are messages, which only a chat template can write, and "
-                    + ("task.chat_template=false leaves it out." if has_template(tokenizer) else "the model has none.")
-                    + " Write the prompt with task.prompt_template."
+                    f"task.data={self.data!r}: prompts are messages, which need a chat template, but "
+                    + ("task.chat_template=false." if has_template(tokenizer) else "the model has none.")
+                    + " Set task.prompt_template."
                 )
             return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, content)))
         messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
@@ -341,7 +337,7 @@ class UserRows(Task):
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         alternative = "set task.chat_template=false"
         if not isinstance(content, str):
-            alternative = f"write the messages as text with task.prompt_template and {alternative}"
+            alternative = f"convert the messages to text with task.prompt_template and {alternative}"
         return chat_prompt(
             tokenizer, *conversation_variants(messages), alternative=alternative, options=self.chat_template_kwargs
         )
@@ -358,22 +354,21 @@ class UserRows(Task):
 
     @cached_property
     def _reported_columns(self) -> set[str]:
-        """The columns whose omission was reported."""
         return set()
 
     @cached_property
     def _tried_columns(self) -> set[tuple[str, ...]]:
-        """The columns of the rows on which the functions were called."""
+        """The sets of columns on which the functions were tried."""
         return set()
 
     def _try_functions(self, problems: Sequence[Problem]) -> None:
-        """Call the functions on a few rows, once for each set of columns. Raises UserError."""
+        """Call the functions on a few rows, once per set of columns. Raises UserError."""
         columns = tuple(self._reward_arguments(problems, ["" for _ in problems]))
         if not problems or columns in self._tried_columns:
             return
         self._functions.load()
         try:
-            self._rewards(problems, _TRIAL_RESPONSES[: len(problems)], [[0] for _ in problems], 0.0)
+            self._compute_rewards(problems, _TRIAL_RESPONSES[: len(problems)], [[0] for _ in problems], 0.0)
         except RunError as error:
             raise UserError(str(error)) from error
         self._tried_columns.add(columns)
@@ -385,30 +380,30 @@ class UserRows(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts; call each function once, with all rows.
+        """Return the verdicts; each function is called once, with all rows.
 
-        Raises RunError where more completions than the share ``reward_failures`` have no reward, or none ever had one.
+        Raises RunError if more than the share ``reward_failures`` failed, or no completion ever had a reward.
         """
         if not problems:
             return []
-        results = self._rewards(problems, responses, token_ids, self.reward_failures)
+        results = self._compute_rewards(problems, responses, token_ids, self.reward_failures)
         self._functions.check_all_none(results, len(problems))
         labels = self.labels
         rows = list(zip(*(result.values for result in results), strict=True))
         judge = labels.index(self.judge_label)
         if any(row[judge] is None and any(isinstance(value, float) for value in row) for row in rows):
             self._functions.failures.warn_once(
-                f"task.correct={self.judge_label}: it returned None for completions that have another reward. They are "
-                "trained on and count as not correct; a function that is to judge all of them can have the weight 0 "
+                f"task.correct={self.judge_label}: returned None for completions that have another reward. They are "
+                "trained on and count as incorrect; to judge all of them, use a function with weight 0 "
                 "(task.reward_weights)"
             )
         logged = {name: values for result in results for name, values in result.logged.items()}
         return [
-            self._verdict(labels, values, response, {name: column[row] for name, column in logged.items()})
+            self._make_verdict(labels, values, response, {name: column[row] for name, column in logged.items()})
             for row, (response, values) in enumerate(zip(responses, rows, strict=True))
         ]
 
-    def _rewards(
+    def _compute_rewards(
         self,
         problems: Sequence[Problem],
         responses: Sequence[str],
@@ -418,11 +413,11 @@ class UserRows(Task):
         columns: dict[str, Any] = self._reward_arguments(problems, responses)
         if token_ids is not None:
             columns["completion_ids"] = [list(ids) for ids in token_ids]
-        return self._functions.rewards(
+        return self._functions.compute(
             columns, len(problems), lambda row: describe_row(problems[row], responses[row]), share
         )
 
-    def _verdict(
+    def _make_verdict(
         self, labels: Sequence[str], values: Sequence[Value], response: str, logged: Mapping[str, Any]
     ) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)
@@ -438,7 +433,7 @@ class UserRows(Task):
         return Verdict(reward, components, correct, extract_vote(response), reason, scorable, logged)
 
     def _reward_arguments(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the keyword arguments of a reward function: one value a row in each."""
+        """Return the keyword arguments of a reward function, with a value per row."""
         rows = [self._rename_columns(problem.data, problem.id) for problem in problems]
         turns = [self._content(problem) for problem in problems]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)

@@ -1,4 +1,4 @@
-"""A task in a user file: one class with problems, a prompt and a judge.
+"""A task in a user file: a class with problems, a prompt and a judge.
 
     from rlvr_cli import Task
 
@@ -9,8 +9,8 @@
         def prompt(self, problem): ...                  # text, or messages
         def judge(self, problem, response): ...         # a number, or a dict
 
-:class:`SandboxedTask` wraps it: worker processes with a deadline and a memory limit generate its problems and judge its
-responses. The class belongs to one load of a configuration and is not registered.
+:class:`SandboxedTask` wraps it: worker processes with a timeout and a memory limit generate its problems and judge its
+responses. The wrapper is created when a configuration is loaded and is not registered.
 """
 
 from __future__ import annotations
@@ -66,44 +66,43 @@ from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
 from rlvr_cli.workers.reward import NUMBER, is_loggable, parse_reward
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
-# Deadline of the generation of all problems, in deadlines of a verdict.
+# Timeout for generating all problems, in timeouts of a verdict.
 _GENERATION_DEADLINES = 10
-# For a function that repeats its problems: how often to double the requested number, and the multiple of it to read.
+# If problems repeat: how often to double the requested number, and the multiple of it to read.
 _DOUBLED, _READ = 6, 20
-# The share of train that test and dev may take.
+# Maximum share of train's prompts in test and dev.
 _MAX_OVERLAP = 0.25
 _SOLUTIONS = 1000
-# Problems of a split that are generated twice, to check that they are reproducible.
+# Problems of a split that are generated twice, to check reproducibility.
 _REPEATS = 16
 # The response judged in the trial.
 _TRIAL = "I do not know."
-# The arguments of the methods.
+# The methods and their arguments.
 METHODS: Mapping[str, tuple[str, ...]] = {
     "problems": ("split", "count", "seed"),
     "prompt": ("problem",),
     "judge": ("problem", "response"),
     "solution": ("problem",),
 }
-# Keys of a judgement that become fields of the verdict.
+# Keys of a judgement that are fields of the verdict.
 _JUDGEMENT = ("reward", "parts", "correct", "answer")
 Row = dict[str, Any]
 Judgement = float | None | Mapping[str, Any]
 
 
 class UserTask(Section):
-    """Base of a user's task. Its fields, which need defaults, are keys of the section ``task``.
+    """Base class of a user's task (``rlvr_cli.Task``). Its fields, with defaults, are keys of the section ``task``.
 
     Attributes:
-        reward_range: the lowest and the highest reward; by default the highest is what counts as correct.
+        reward_range: the lowest and the highest reward; by default a completion with the highest is correct.
     """
 
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def problems(self, split: Split, count: int, seed: int) -> Iterable[Row]:
-        """Return or yield problems of train, dev or test: ``count`` of them, more, or all there are.
+        """Return or yield at least ``count`` problems of train, dev or test, or all.
 
-        A problem is a dict of JSON values, of which `id`, `question` and `subgroup` (a row of the accuracy table) have
-        a meaning.
+        A problem is a dict of JSON values. `id`, `question` and `subgroup` (a row of the accuracy table) are special.
         """
         raise NotImplementedError
 
@@ -112,20 +111,20 @@ class UserTask(Section):
         raise NotImplementedError
 
     def judge(self, problem: Row, response: str) -> Judgement | Awaitable[Judgement]:
-        """Return the reward of any text: a number, a bool, or None where nothing can be said.
+        """Return the reward of any text: a number, a bool, or None if undecidable.
 
-        Or a dict of `reward` and optionally `correct`, `answer` (what majority votes count), `parts` (they add up to
-        the reward), and anything else to record with the response. May be ``async``.
+        Or a dict of `reward` and optionally `correct`, `answer` (for majority votes), `parts` (the reward's summands),
+        and further values to record with the response. May be ``async``.
         """
         raise NotImplementedError
 
     def solution(self, problem: Row) -> str | Iterable[str] | None:
-        """Return one or several right responses, for `rlvr tasks show` and `--method sft`; None = there is none."""
+        """Return correct responses, for `rlvr tasks show` and `--method sft`, or None."""
         return None
 
 
 class SandboxedTask(Task):
-    """A task that wraps the user's class ``kind``."""
+    """A section ``task`` that runs the user's class ``kind`` in worker processes."""
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     runs_user_code: ClassVar = True
@@ -135,16 +134,16 @@ class SandboxedTask(Task):
     user_file: ClassVar[UserFile]
 
     held_out: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        500, description="Problems of test, and of dev, at most; train has none of them."
+        500, description="Maximum number of test problems, and of dev problems; both are excluded from train."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Wall-clock seconds for a verdict; ten times as long for generating the problems."
+        60.0, description="Wall-clock seconds for a verdict; ten times that for generating the problems."
     )
     reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that the judge may use.")
     reward_failures: Probability = Field(
         0.1,
-        description="The share of the completions of a rollout that may be without a verdict because the judge "
-        "failed; more end the run.",
+        description="The maximum share of a rollout's completions without a verdict because the judge failed; more end "
+        "the run.",
     )
     reward_workers: Annotated[int, Field(ge=1, le=64)] = Field(2, description="Processes that judge.")
 
@@ -172,54 +171,53 @@ class SandboxedTask(Task):
         file, values = self.user_file, json.loads(self.model_dump_json())
         settings = {"file": file.as_json(), "values": values, "seconds": self.limits.loading - 15}
         return shared_pool(
-            Target(f"{__name__}:worker", settings, purpose=f"runs {display_path(file.path)}"),
+            Target(f"{__name__}:make_handler", settings, purpose=f"runs {display_path(file.path)}"),
             self.limits,
             self.reward_workers,
         )
 
     @cached_property
     def failures(self) -> Failures:
-        """The failures of the judge reported so far."""
         return Failures()
 
     def check_requirements(self) -> None:
-        """Generate two problems, or read them if they are local, and judge a response to each. Raises UserError."""
+        """Generate two problems (or read local ones) and judge a response to each. Raises UserError."""
         if self.is_generated:
             self._run_job({"try": 2}, "its trial", UserError)
         elif local_path(self.data).exists():
             for problem in self.problems("train", 2, 0):
-                job, about = {"judge": list(astuple(problem)), "response": _TRIAL}, f" (problem {problem.id})"
-                self._run_job(job, "its trial", UserError, about)
+                job, context = {"judge": list(astuple(problem)), "response": _TRIAL}, f" (problem {problem.id})"
+                self._run_job(job, "its trial", UserError, context)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        about = f" ({count} problems of {split}, seed {seed})."
+        context = f" ({count} problems of {split}, seed {seed})."
         return [
-            Problem(**row) for row in self._run_job({"generate": [split, count, seed]}, "problems", RunError, about)
+            Problem(**row) for row in self._run_job({"generate": [split, count, seed]}, "problems", RunError, context)
         ]
 
-    def _run_job(self, job: Any, called: str, kind: type[UserError | RunError], about: str = "") -> Any:
+    def _run_job(self, job: Any, method: str, kind: type[UserError | RunError], context: str = "") -> Any:
         seconds = _GENERATION_DEADLINES * self.reward_timeout
         try:
             return self.pool.submit(job, seconds).result()
         except JobError as error:
-            failure = job_failure(error, f"{display_path(self.user_file.path)}: {called}", self.limits, seconds)
-            raise kind(failure.message + about) from None
+            failure = job_failure(error, f"{display_path(self.user_file.path)}: {method}", self.limits, seconds)
+            raise kind(failure.message + context) from None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         with guard(self.user_file, "prompt", self.reward_timeout, about=f" ({where})"):
-            return self.read({"id": where, **fields}, where)
+            return self.to_problem({"id": where, **fields}, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """Return the text as the user's turn of the chat template, or unchanged for a model without a template."""
+        """Render the prompt with the chat template; without a template a text is returned unchanged."""
         content = self.user_prompt(problem)
         if isinstance(content, str) and not has_template(tokenizer):
             return leading_bos(tokenizer) + content
         messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        alternative = "have prompt return text, and use a model without one"
+        alternative = "return text from prompt and use a model without one"
         return conversation_prompt(tokenizer, messages, alternative=alternative, options=self.chat_template_kwargs)
 
     def problem_wording(self, problem: Problem) -> str:
-        """Return the whole prompt: a question may refer to other columns of the row."""
+        """Return the whole prompt, since a question may refer to other columns of the row."""
         return _prompt_text(self.user_prompt(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
@@ -230,17 +228,16 @@ class SandboxedTask(Task):
             several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
             texts = list(islice(several, _SOLUTIONS))
         if not all(isinstance(text, str) for text in texts):
-            raise self._invalid_result("solution", solutions, "text, several, or None")
+            raise self._invalid_result("solution", solutions, "text, a list of texts, or None")
         return iter(texts) if texts else None
 
     def start_judging(self) -> JudgeSession:
-        """Start judging responses as separate jobs."""
         return _JudgeSession(self)
 
     # In a worker, or here
 
     def user_prompt(self, problem: Problem) -> str | list[dict[str, str]]:
-        """Return the user's prompt of a problem, within the deadline. Raises RunError for an invalid one."""
+        """Return the user's prompt of a problem, within the timeout. Raises RunError if it is invalid."""
         with guard(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
             return self._user_prompt(problem)
 
@@ -248,12 +245,12 @@ class SandboxedTask(Task):
         prompt: Any = self.task.prompt(_problem_row(problem))
         is_text = isinstance(prompt, str) and prompt.strip()
         if not is_text and (not is_conversation(prompt) or conversation_error(prompt) is not None):
-            raise self._invalid_result("prompt", prompt, "text, or messages of which the last is the user's")
+            raise self._invalid_result("prompt", prompt, "text, or messages with a last turn of the user")
         if (unwritable := find_text_error(prompt)) is not None:
             raise RunError(f"{self._method_line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
         return cast("str | list[dict[str, str]]", prompt)
 
-    def read(self, row: Any, where: str) -> Problem:
+    def to_problem(self, row: Any, where: str) -> Problem:
         """Return the problem of a row. Raises RunError."""
         if not isinstance(row, dict):
             raise self._invalid_result("problems", row, f"a dict ({where})")
@@ -264,8 +261,7 @@ class SandboxedTask(Task):
             except (TypeError, ValueError, RecursionError):
                 same = False
             if not same:
-                wanted = "text, numbers, lists and dicts with names of text"
-                raise self._invalid_result("problems", {name: value}, f"JSON values: {wanted} ({where})")
+                raise self._invalid_result("problems", {name: value}, f"JSON values ({where})")
         if (unwritable := find_text_error(row)) is not None:
             raise RunError(f"{self._method_line('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
@@ -275,9 +271,9 @@ class SandboxedTask(Task):
         return Problem(identity, question, data, problem.subgroup)
 
     def generate_problems(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """Return distinct problems of the user's `problems`, each prompt in one split only, for any seed.
+        """Return distinct problems of the user's `problems`; splits share no prompt, for any seed.
 
-        Raises RunError if they are too few.
+        Raises RunError if there are too few.
         """
         excluded, wanted = self._excluded_prompts, count if split == "train" else self.held_out
         if excluded is None:
@@ -287,11 +283,13 @@ class SandboxedTask(Task):
                 f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} were requested. "
                 f"Set task.held_out={count}, or request fewer"
             )
-        others = (lambda prompt: _hash_split(prompt) != split) if excluded is None else excluded[split].__contains__
-        problems, read, left_out = self._collect(split, wanted, seed, others)
-        rule = " by a hash of their prompts, as train has many of them too" if excluded is None else ""
+        is_excluded = (
+            (lambda prompt: _hash_split(prompt) != split) if excluded is None else excluded[split].__contains__
+        )
+        problems, read, left_out = self._collect(split, wanted, seed, is_excluded)
+        rule = " by a hash of their prompts, since train overlaps with them" if excluded is None else ""
         twice = read - left_out - len(problems)
-        dropped = f"{left_out:,} belong to other splits{rule}, {twice:,} came twice"
+        dropped = f"{left_out:,} belong to other splits{rule}, {twice:,} are duplicates"
         if len(problems) < count:
             key = "task.train_size" if split == "train" else "validation.problems, eval.problems"
             raise RunError(
@@ -300,21 +298,21 @@ class SandboxedTask(Task):
             )
         if left_out or twice:
             print_stderr(
-                f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: left out."
+                f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: dropped."
             )
         return list(problems.values())[:count]
 
     def _collect(
-        self, split: Split, count: int, seed: int, others: Callable[[str], bool]
+        self, split: Split, count: int, seed: int, is_excluded: Callable[[str], bool]
     ) -> tuple[dict[str, Problem], int, int]:
-        """Return up to ``count`` problems by prompt, the number read, and the number of prompts in ``others``."""
+        """Return up to ``count`` problems by prompt, the number read, and the number excluded by ``is_excluded``."""
         for requested in (count * 2**number for number in range(_DOUBLED)):
             problems: dict[str, Problem] = {}
             read = left_out = 0
-            for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
-                problem = self.read(row, f"{split} problem {read}")
+            for read, row in enumerate(islice(self._draw_rows(split, requested, seed), _READ * requested), 1):
+                problem = self.to_problem(row, f"{split} problem {read}")
                 prompt = json.dumps(self._user_prompt(problem))
-                if others(prompt):
+                if is_excluded(prompt):
                     left_out += 1
                 else:
                     problems.setdefault(prompt, problem)
@@ -326,34 +324,37 @@ class SandboxedTask(Task):
 
     @cached_property
     def _excluded_prompts(self) -> dict[str, set[str]] | None:
-        """Return the prompts excluded from a split: from dev those of test, from train those of both.
+        """The prompts excluded from a split: test's from dev, test's and dev's from train.
 
-        None where they are a large share of train (few problems, or the same for every split): then a hash of the
-        prompt decides the split.
+        None if they are a large share of train (few problems, or the same in every split): then a hash of the prompt
+        assigns the split.
         """
         splits: tuple[Split, ...] = ("test", "dev", "train")
         prompts: dict[str, set[str]] = {}
         for split in splits:
             self._check_reproducible(split)
-            rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
-            prompts[split] = {json.dumps(self._user_prompt(self.read(row, f"a {split} problem"))) for row in rows}
+            rows = islice(self._draw_rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
+            prompts[split] = {json.dumps(self._user_prompt(self.to_problem(row, f"a {split} problem"))) for row in rows}
         if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MAX_OVERLAP * len(prompts["train"]):
             return None
-        # With duplicates a split has more rows than were read.
+        # A split with duplicates has further rows.
         test = prompts["test"] | self._collect("test", self.held_out, HELD_OUT_SEED, set().__contains__)[0].keys()
         dev = prompts["dev"] | self._collect("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
         return {"test": set(), "dev": test, "train": test | dev}
 
     def _check_reproducible(self, split: Split) -> list[Problem]:
-        """Return a few problems. Raises RunError if a second call differs: every process generates them itself."""
-        problems, again = (
-            [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _REPEATS, 0), _REPEATS)]
+        """Return a few problems. Raises RunError if a second call differs, since every process generates them."""
+        problems, repeated = (
+            [
+                self.to_problem(row, f"a {split} problem")
+                for row in islice(self._draw_rows(split, _REPEATS, 0), _REPEATS)
+            ]
             for _ in range(2)
         )
-        if list(map(_problem_row, problems)) != list(map(_problem_row, again)):
+        if list(map(_problem_row, problems)) != list(map(_problem_row, repeated)):
             raise RunError(
-                f"{self._method_line('problems')}: problems returns other {split} problems for the same arguments. "
-                'Draw them by random.Random(f"{split} {seed}"), and change nothing that the next call reads'
+                f"{self._method_line('problems')}: problems must be deterministic; got other {split} problems for "
+                'the same arguments. Draw them by random.Random(f"{split} {seed}"), without state between calls'
             )
         return problems
 
@@ -368,14 +369,14 @@ class SandboxedTask(Task):
             with guard(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
                 self.judge_response(problem, _TRIAL)
 
-    def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
+    def _draw_rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
         rows = self.task.problems(split, count, seed)
         if isinstance(rows, (str, bytes, Mapping)) or not hasattr(rows, "__iter__"):
             raise self._invalid_result("problems", rows, "dicts, in a list or by yield")
         return iter(rows)
 
     def judge_response(self, problem: Problem, response: str) -> Verdict:
-        """Return the verdict of the user's `judge`. Raises RunError for an invalid one."""
+        """Return the verdict of the user's `judge`. Raises RunError if it is invalid."""
         judgement = run_async(self.task.judge(_problem_row(problem), response))
         fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
         components, answer = fields.get("parts", {}), fields.get("answer", extract_vote(response))
@@ -389,11 +390,11 @@ class SandboxedTask(Task):
             if not is_loggable(value):
                 raise self._invalid_result("judge", {name: value}, f"text, None or {NUMBER} for {name}")
         if (unwritable := find_text_error([answer, logged, *map(str, components)])) is not None:
-            raise RunError(f"{self._method_line('judge')}: judge gave text that cannot be written: {unwritable}")
+            raise RunError(f"{self._method_line('judge')}: judge returned text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
-        components = {str(name): self._number(value) for name, value in components.items()}
-        reward = self._number(fields["reward"] if "reward" in fields else sum(components.values()))
+        components = {str(name): self._parse_number(value) for name, value in components.items()}
+        reward = self._parse_number(fields["reward"] if "reward" in fields else sum(components.values()))
         if components and not math.isclose(sum(components.values()), reward, abs_tol=1e-6):
             raise self._invalid_result(
                 "judge", judgement, f"a reward that is the sum of its parts, {sum(components.values()):g}"
@@ -402,7 +403,7 @@ class SandboxedTask(Task):
         reason = "correct" if correct else "wrong"
         return Verdict(reward, components or {"reward": reward}, correct, answer, reason, logged=logged)
 
-    def _number(self, value: Any) -> float:
+    def _parse_number(self, value: Any) -> float:
         number = parse_reward(value)
         if not isinstance(number, float):
             raise self._invalid_result("judge", value, f"{NUMBER}, a bool, None or a dict with reward")
@@ -411,8 +412,8 @@ class SandboxedTask(Task):
     def _method_line(self, method: str) -> str:
         return function_line(getattr(self.kind, method), self.user_file)
 
-    def _invalid_result(self, method: str, value: Any, wanted: str) -> RunError:
-        return RunError(f"{self._method_line(method)}: {method} returned {describe_value(value)}; wanted: {wanted}")
+    def _invalid_result(self, method: str, value: Any, allowed: str) -> RunError:
+        return RunError(f"{self._method_line(method)}: {method} must return {allowed}; got {describe_value(value)}")
 
 
 class _JudgeSession(JudgeSession):
@@ -423,12 +424,11 @@ class _JudgeSession(JudgeSession):
         self._rows: list[tuple[Problem, str, Future[Any]]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Start judging a response."""
         job = {"judge": list(astuple(problem)), "response": response}
         self._rows.append((problem, response, self._pool.submit(job)))
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdicts. Raises RunError where more than the allowed share failed."""
+        """Return the verdicts. Raises RunError if more than the allowed share failed."""
         results = [self._result(future) for _, _, future in self._rows]
         self._task.failures.check_failure_rate(
             results, lambda row: describe_row(*self._rows[row][:2]), self._task.reward_failures
@@ -456,12 +456,12 @@ class _JudgeSession(JudgeSession):
 
 
 def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return the worker's job handler: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
+    """Return the worker's job handler: maps ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
     file = UserFile.from_json(settings["file"])
     user_code.load_module(file, settings["seconds"])
     task = load_task(file).model_validate_json(json.dumps(settings["values"]))
 
-    def answer(job: Any) -> Any:
+    def handle(job: Any) -> Any:
         if "judge" in job:
             with guard(file, "judge"):
                 return list(astuple(task.judge_response(Problem(*job["judge"]), job["response"])))
@@ -470,25 +470,25 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
                 return task.dry_run(job["try"])
             return [vars(problem) for problem in task.generate_problems(*job["generate"])]
 
-    return answer
+    return handle
 
 
 def load_task(file: UserFile) -> type[SandboxedTask]:
-    """Import the file and return its task. Raises UserError, each problem with file and line."""
+    """Import the file and return its task. Raises UserError, every error with file and line."""
     classes = load_classes(file)
     tasks = [kind for kind in classes if issubclass(kind, UserTask)]
     # Base classes in the file are not tasks.
     tasks = [kind for kind in tasks if not any(kind in other.__mro__[1:] for other in tasks)]
     if len(tasks) > 1:
         names = ", ".join(f"{kind.__name__} ({file.location(kind.__name__)})" for kind in tasks)
-        raise UserError(f"{display_path(file.path)}:1: has several tasks, {names}. Put each into a separate file.")
+        raise UserError(f"{display_path(file.path)}:1: has several tasks, {names}. Move each to a separate file.")
     if not tasks:
         wrong = next((kind for kind in classes if issubclass(kind, Task)), None)
-        reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
+        reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task"
         where = file.location("" if wrong is None else wrong.__name__)
         raise UserError(
-            f"{where}: {reason}: a class that inherits from Task of `from rlvr_cli import Task` (`rlvr new task NAME` "
-            "writes an example)."
+            f"{where}: {reason}. Inherit from Task of `from rlvr_cli import Task` (`rlvr new task NAME` writes an "
+            "example)."
         )
     (kind,) = tasks
     if problems := list(_definition_errors(kind, file, f"{file.location(kind.__name__)}: {kind.__name__}")):
@@ -501,7 +501,7 @@ def _definition_errors(kind: type[UserTask], file: UserFile, where: str) -> Iter
     if name in Task.kinds:
         yield f"{where}: the task is named after its file, and {name} is built in. Rename the file"
     if not _NAME.match(name):
-        yield f"{where}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
+        yield f"{where}: the file's name must be letters, digits, _ and -, at most 50; got {name!r}"
     for method, arguments in METHODS.items():
         function, call = getattr(kind, method), f"{method}(self, {', '.join(arguments)})"
         if method != "solution" and function is getattr(UserTask, method):
@@ -520,7 +520,7 @@ def _definition_errors(kind: type[UserTask], file: UserFile, where: str) -> Iter
     ends = kind.reward_range
     numbers = isinstance(ends, (tuple, list)) and all(isinstance(end, Real) and math.isfinite(end) for end in ends)
     if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
-        yield f"{where}: reward_range is {ends!r:.60}; write two numbers, the lowest first"
+        yield f"{where}: reward_range must be two numbers, the lowest first; got {ends!r:.60}"
     defaults = {}
     for key, field in kind.model_fields.items():
         if field.is_required():
@@ -530,7 +530,7 @@ def _definition_errors(kind: type[UserTask], file: UserFile, where: str) -> Iter
         try:
             json.dumps(defaults[key], allow_nan=False)
         except (TypeError, ValueError):
-            yield f"{where}: {key} is {defaults[key]!r:.60}; keys of a task hold JSON values"
+            yield f"{where}: {key} must be a JSON value; got {defaults[key]!r:.60}"
     if len(defaults) == len(kind.model_fields):
         yield from (f"{where}: {fault}" for fault in read_section(kind, defaults)[1])
 
@@ -558,11 +558,11 @@ def _make_section(kind: type[UserTask], file: UserFile) -> type[SandboxedTask]:
     return cast("type[SandboxedTask]", task)
 
 
-FILE = "The user file of the task, with the beginning of its SHA-256."
+FILE = "The user file of the task, with the first digits of its SHA-256."
 
 
 class _UnimportedTask(Task):
-    """A task whose file is not imported: any keys, unchecked, and no problems, prompts or verdicts."""
+    """A task whose file is not imported: unchecked keys, without problems, prompts or verdicts."""
 
     model_config = ConfigDict(extra="allow")
     runs_user_code: ClassVar = True

@@ -1,8 +1,8 @@
-"""Compare two answers by math-verify, for worker processes: time and memory are unbounded.
+"""Compare two answers with math-verify, in worker processes since time and memory are unbounded.
 
-``judge_paper`` calls math-verify as TRL's ``accuracy_reward`` does. ``judge_strict`` is the strict rule: rewrites
-(``rlvr_cli.verify.rewrites``), values at a few points, then math-verify's comparison of two expressions. Its search for
-an expression in running text is not used: it would read the last number of a garbled answer.
+``judge_paper`` calls math-verify as TRL's ``accuracy_reward``. ``judge_strict`` is the strict rule: rewrites
+(``rlvr_cli.verify.rewrites``), values at a few points, then math-verify's comparison of two expressions, without its
+extraction from running text, which would accept the last number of a garbled answer.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from rlvr_cli.verify.rewrites import (
 
 logging.disable(logging.CRITICAL)
 
-# Size of the cache of expressions: a gold answer is compared with the answers of a whole group.
+# Cached expressions: a gold answer is compared with all answers of its group.
 _CACHE_SIZE = 500
 _DELIMITED = re.compile(r"\$|\\[(\[]|\\boxed")
-# Judged first, as importing and the parser's first use of common forms take long.
+# Judged on start, since the first parse of common forms is slow.
 _WARM_UP_PAIRS = [
     ("1/2", r"\frac{2}{4}"),
     ("x^2-1", "(x-1)(x+1)"),
@@ -71,20 +71,19 @@ def _handle_job(job: list[str]) -> list[Any]:
     except MemoryError:
         raise
     except Exception:
-        # Any error means an unreadable answer, and must not end the worker.
+        # The answer is unparsable; the worker must survive.
         outcome = UNPARSED_ANSWER
     return [outcome.equal, outcome.reason]
 
 
-# The arguments of trl.rewards.accuracy_reward (TRL 1.16), which sets no alarms outside the main thread; here the
-# worker's deadline replaces them.
+# The arguments of trl.rewards.accuracy_reward (TRL 1.16); the worker's deadline replaces its alarms.
 _PAPER = LatexExtractionConfig(
     normalization_config=NormalizationConfig(units=True), boxed_match_priority=0, try_extract_without_anchor=False
 )
 
 
 def judge_paper(gold: str, answer: str) -> Outcome:
-    r"""Compare as TRL's ``accuracy_reward`` does. A gold answer without delimiters is read as ``\boxed{gold}``."""
+    r"""Compare as TRL's ``accuracy_reward``. A gold answer without delimiters is parsed as ``\boxed{gold}``."""
     expected = _parse_gold(gold)
     if not expected:
         return UNPARSED_GOLD
@@ -101,9 +100,9 @@ def _parse_gold(gold: str) -> list[Any]:
 def judge_strict(gold: str, answer: str) -> Outcome:
     r"""Compare two expressions with math-verify after the rewrites, without its false matches.
 
-    The sides of ``a=b=c`` must be equal (except names on the left, as in ``x=5``), while math-verify reads only the
-    last one. Huge numbers, unbalanced braces and numbers after a fraction are ``unparsed``. Units are dropped only at
-    the end of an answer. See docs/verifiers.md.
+    All sides of ``a=b=c`` must be equal (except names on the left, as in ``x=5``), while math-verify parses only the
+    last. Huge numbers, unbalanced braces and numbers after a fraction are ``unparsed``. Units are stripped only at the
+    end of an answer. See docs/verifiers.md.
     """
     gold, answer = strip_shared_percent(rewrite(gold), rewrite(extract_choice(gold, answer)))
     if _is_malformed(answer):
@@ -120,7 +119,7 @@ def judge_strict(gold: str, answer: str) -> Outcome:
     return DIFFERENT if marked and outcome.equal else outcome
 
 
-# The parser reads each digit after a fraction as a separate factor: 20 would be 2 times 0.
+# The parser treats each digit after a fraction as a factor: 20 would be 2 times 0.
 _SCALED_FRACTION = re.compile(rf"{FRACTION}\s*\d")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 _BRACE = re.compile(r"\\.|[{}]")
@@ -135,11 +134,11 @@ def _is_malformed(text: str) -> bool:
     return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or is_too_big(text)
 
 
-# Marks that the parser ignores although they change the meaning. Each counts if only the answer has it.
+# Marks that the parser ignores although they change the meaning. An answer with one that gold lacks differs.
 _IGNORED_MARKS = tuple(
     re.compile(mark)
     for mark in (
-        # Phantoms; digits in words that are not powers; coordinates in another order than in a pair.
+        # Phantoms; digits in text other than powers; coordinates out of order.
         r"\\[hv]?phantom(?![A-Za-z])",
         r"(?:(?<=.)\\text|\\(?:mbox|math|operatorname))[a-z]*\s*\{(?:[^{}\d]|\^\s*\{?\d\}?|\{[^{}\d]*\})*\{?\d",
         r"\([xyz,\s]*(?:[yz]\s*,\s*x|z\s*,\s*y)[xyz,\s]*\)\s*=",
@@ -148,7 +147,7 @@ _IGNORED_MARKS = tuple(
 _MARKS = tuple(
     re.compile(mark)
     for mark in (
-        # An index of a power, a fraction or a bracket; intervals that include infinity; words that deny or change.
+        # An index of a power, a fraction or a bracket; intervals that include infinity; negating or modifying words.
         r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_",
         r"\\infty\s*\]|\[\s*-\s*\\infty",
         r"\\(?:text|mbox|textrm|textbf|mathrm|operatorname)\s*\{[^{}]*\b(?i:not|nor?|never|neither|plus|minus|times|less|more"
@@ -164,7 +163,7 @@ _DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
 _FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
 _RUNNING = re.compile(r"\\(?:sum|prod|int|lim|bigcup|bigcap)(?![A-Za-z])")
 _BLANK = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
-# An infinity between these is a bound or an answer; other brackets belong to products or functions.
+# Delimiters of an infinity that is a bound or an answer; other brackets belong to products or functions.
 _LIMITS = (
     r"[,;<>=:|()\[\]]|and|or|\\(?:[lg]e|[lg]t|ne|in|cup|cap|setminus|to|land|wedge|[{}]|(?:text|mbox|mathrm)\{[^{}]*\})"
 )
@@ -173,10 +172,10 @@ _APPLIED = re.compile(r"\([-+]?\\infty\)|\|[-+]?\\infty\|")
 
 
 def have_different_marks(gold: str, answer: str) -> bool:
-    r"""Return whether two answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
+    r"""Return whether two answers differ in an ignored mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
 
-    ``5'`` are feet, not degrees. Intervals do not include infinity, and there is no arithmetic with it. An "and" that
-    joins no inequalities has no meaning, nor a time without ``a.m.``.
+    ``5'`` are feet, not degrees. Intervals exclude infinity, and arithmetic with it is refused. "and" counts only
+    between inequalities, and a time of day only with ``a.m.`` in both.
     """
     if _adds_mark(_MARKS, gold, answer) or (_has_infinity_arithmetic(answer) and not _has_infinity_arithmetic(gold)):
         return True
@@ -206,7 +205,7 @@ def _count_primes(text: str) -> int:
 
 
 def _has_infinity_arithmetic(text: str) -> bool:
-    r"""Return whether infinity is used in arithmetic, as in ``2\infty``, which the parser reads as infinity."""
+    r"""Return whether infinity occurs in arithmetic, as in ``2\infty``, which the parser reduces to infinity."""
     if "\\infty" not in text or _RUNNING.search(text) is not None:
         return False
     text = _BLANK.sub("", text)
@@ -227,12 +226,11 @@ def _split_elements(text: str) -> list[str]:
 
 
 def _split_sides(piece: str) -> list[str]:
-    """Return the sides of a chain of equations; an equals sign in brackets belongs to a side: ``P(X=4)=1/8``."""
+    """Split a chain of equations at the relations outside brackets: ``P(X=4)=1/8`` has two sides."""
     return [side.strip() for side in _split(piece, _RELATION) if side.strip()]
 
 
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Split ``text`` at the separators outside brackets."""
     pieces, start, position, depth = [], 0, 0, 0
     for match in separator.finditer(text):
         for bracket in _TOP.finditer(text, position, match.start()):
@@ -251,7 +249,7 @@ def _strip_names(sides: list[str]) -> list[str]:
 
 
 def _have_equal_elements(gold: str, answer: str) -> bool:
-    """Return whether both list the same texts in the same order, with commas, semicolons or words between them."""
+    """Return whether both list equal texts in equal order, however separated."""
     expected, written = ([_remove_spaces(piece) for piece in _split_elements(text)] for text in (gold, answer))
     return len(expected) > 1 and "=" in gold and expected == written
 
@@ -263,7 +261,7 @@ _JOINED_BY_OR, _JOINED_BY_AND = (
 
 
 def _compare_ranges(gold: str, answer: str) -> Outcome | None:
-    """Compare as sets two ranges, one of them joined by "and" or "or"; None for other answers."""
+    """Compare two ranges as sets if one of them is joined by "and" or "or"; else return None."""
     if not (_JOINED_BY_OR.search(gold + answer) or _JOINED_BY_AND.search(gold + answer)):
         return None
     case = _is_case_sensitive(gold, answer)
@@ -276,7 +274,7 @@ def _parse_range(text: str, case: bool) -> Any:
     for word, combined in ((_JOINED_BY_OR, sympy.Union), (_JOINED_BY_AND, sympy.Intersection)):
         if len(joined := word.split(text)) > 1:
             ranges = [_parse_range(member, case) for member in joined]
-            # In one name.
+            # Ranges of a single variable.
             names = {name for member in joined for name in _find_symbols(member)}
             return combined(*ranges) if None not in ranges and len(names) <= 1 else None
     try:
@@ -288,9 +286,9 @@ def _parse_range(text: str, case: bool) -> Any:
 
 
 def _compare_approximation(gold: str, answer: str) -> Outcome | None:
-    r"""Compare ``x=\frac{5}{7} \approx 0.714`` by its value; the decimals must be its rounding.
+    r"""Compare ``x=\frac{5}{7} \approx 0.714`` by its value, to which the decimals must round.
 
-    None for other answers, or if the gold answer has this form too.
+    None for other answers, and if the gold answer is an approximation too.
     """
     exact, approx, decimals = answer.rpartition(r"\approx")
     decimals = strip_unit(decimals.strip())
@@ -306,13 +304,13 @@ def _compare_approximation(gold: str, answer: str) -> Outcome | None:
 
 
 def _compare_value(gold: str, answer: str) -> Outcome:
-    """Compare with a gold answer without equations; an equation in the answer has the value of its sides, if equal."""
+    """Compare with a gold answer without equations; an equation in the answer is the value of its equal sides."""
     if not _RELATION.search(answer):
         return _compare_with_units(gold, answer)
     pieces = _split_elements(answer)
     names = [piece.partition("=")[0].strip() for piece in pieces]
     if set(names) <= {*"xyz"}:
-        # Coordinates that are named, in the order in which a pair holds them.
+        # Named coordinates, in the order of a pair.
         pieces = [piece for _, piece in sorted(zip(names, pieces, strict=True))]
     chains = [_strip_names(_split_sides(piece)) or [""] for piece in pieces]
     outcome = _compare_with_units(gold, answer if ";" in answer else ", ".join(chain[-1] for chain in chains))
@@ -328,8 +326,8 @@ def _all_equal(sides: list[str]) -> bool:
 def _compare_equation(gold: str, answer: str) -> Outcome:
     r"""Compare with a gold answer that has an equation.
 
-    math-verify reads only the ends of ``a=b=c``, ignores everything after ``\approx``, and reads adjacent equations as
-    such a chain. So each of these must match one of the other's pieces.
+    math-verify parses only the ends of ``a=b=c``, ignores everything after ``\approx``, and parses adjacent equations
+    as a chain. So each chain must match an element of the other answer.
     """
     outcome = _compare_with_units(gold, answer)
     if not outcome.equal:
@@ -350,7 +348,7 @@ def _is_chain(piece: str) -> bool:
 
 
 def _compare_chains(gold: str, answer: str) -> Outcome:
-    """Compare two equations, at least one a chain: pairwise, or all sides of both as one value."""
+    """Compare two equations, at least one a chain: pairwise, or all sides of both as equal values."""
     expected, written = _split_sides(gold), _split_sides(answer)
     if not expected or not written:
         return DIFFERENT
@@ -364,7 +362,7 @@ def _compare_chains(gold: str, answer: str) -> Outcome:
     if _pairwise_equal(expected, written):
         return EQUAL
     if not _all_equal(expected):
-        # Possibly several adjacent equations.
+        # Possibly adjacent equations.
         return UNPARSED_GOLD if len(expected) + len(names) > 2 else DIFFERENT
     return EQUAL if _all_equal([*written, expected[-1]]) else DIFFERENT
 
@@ -389,7 +387,7 @@ def _compare_with_units(gold: str, answer: str) -> Outcome:
 
 
 def _strip_units(text: str) -> str:
-    """Return ``text`` without its unit; a list without the units of its elements."""
+    """Strip the unit of ``text``, or of each element of a list."""
     pieces = [piece.strip() for piece in _split_elements(text)]
     if len(pieces) == 1 or ";" in text:
         return strip_unit(text)
@@ -411,7 +409,7 @@ def _compare(gold: str, answer: str) -> Outcome:
     if right_text and right_text == left_text:
         return EQUAL
     if len(_ORDER.findall(gold)) > 1:
-        # SymPy shares the relations of cached chains, which may be reordered.
+        # SymPy shares relations between cached chains, which may be reordered.
         _parse.cache_clear()
     case = _is_case_sensitive(gold, answer)
     unreal = values.has_imaginary_unit(gold) or values.has_imaginary_unit(answer)
@@ -440,7 +438,7 @@ def _parse(text: str, case: bool, unreal: bool = False) -> Any:
 
 
 def _is_case_sensitive(gold: str, answer: str) -> bool:
-    """Return whether a letter is used in both sizes; ``b`` is the choice ``B``."""
+    """Return whether a letter occurs in both cases; ``b`` is the choice ``B``."""
     if _CHOICE.fullmatch(gold) and _CHOICE.fullmatch(answer):
         return False
     used = _find_symbols(gold) | _find_symbols(answer)
@@ -448,7 +446,7 @@ def _is_case_sensitive(gold: str, answer: str) -> bool:
 
 
 def _find_symbols(text: str) -> set[str]:
-    """Return the letters used as symbols, without those of commands and words."""
+    """Return the letters used as symbols, not in commands and words."""
     return {character for character in _WORD.sub(" ", text) if character.isalpha()}
 
 

@@ -1,6 +1,6 @@
-"""Compare mathematical answers without a parser where possible.
+"""Compare mathematical answers without a parser; ``rlvr_cli.verify.pool`` compares the undecided ones.
 
-All functions are pure, linear in the text, and raise for no string. ``rlvr_cli.verify.pool`` does the algebra.
+All functions are pure, linear in the text, and raise no exception for any string.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Reason = Literal["equal", "different", "timeout", "unparsed", "died", "too_long"
 # Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
 
-# math-verify rounds to six decimals if either side has a decimal point; it decides about closer numbers.
+# math-verify rounds to six decimals if a side has a decimal point; it decides closer numbers.
 _ROUNDING = Fraction(1, 100_000)
 _LONGEST_NAME = 60
 _BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
@@ -28,7 +28,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _CLEANING = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        # A space that LaTeX keeps; `\\` before a space is a new line.
+        # Explicit spaces; `\\` before a space is a line break.
         (r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])", lambda match: match[0] if match[0] == "\\\\" else " "),
         (r"\s+", " "),
         (r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))", ""),
@@ -39,9 +39,9 @@ _CLEANING = tuple(
 )
 # A dash between digits is a range; a hyphen or a minus sign is a minus.
 _RANGE = re.compile("(?<=[0-9])\\s?[\\u2012-\\u2015]\\s?(?=[0-9])")
-# The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
+# Keep the space of `48, 384`: without it the list would be a number with a thousands separator.
 _LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?:(?<=\d, )|(?<=\d , ))\d{3}(?!\d))| (?![A-Za-z0-9])")
-# In a name: an index, what a function is of, words.
+# In a name: an index, the arguments of a function, words.
 _INDEX = re.compile(r"_(?:[A-Za-z0-9]|\\[A-Za-z]+|\{[^{}]{1,12}\})")
 _ARGUMENT = re.compile(r"(?<=[A-Za-z}'])\s*\(-?[^()=<>+*/^-]{1,20}\)|(?<=[fghFGHPQ])\s*\([^()=<>]{1,20}\)")
 _WORDS = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|operatorname)\s*\{([A-Za-z ,.:'-]*)\}")
@@ -57,7 +57,7 @@ _NOT_IN_NAMES = re.compile(
     r"opposite|reciprocal|inverse|negation|negative|(?:square|cube|root|logarithm|power|multiple) of)\b",
     re.IGNORECASE,
 )
-# Delimiters around the whole.
+# Delimiters around the whole answer.
 _DELIMITED = re.compile(
     r"(\$\$|\$|\*\*)((?:(?!\1).)+)\1|\\\(((?:(?!\\[()]).)+)\\\)|\\\[((?:(?!\\[\[\]]).)+)\\\]", re.DOTALL
 )
@@ -67,9 +67,9 @@ _DELIMITED = re.compile(
 class Outcome:
     """The outcome of comparing an answer with the gold answer, and its reason.
 
-    ``equal`` is None if undecided: after a ``timeout``, the death of the process (``died``), or for an unreadable gold
-    answer (``unparsed``, ``too_long``). An unreadable or too long *answer* is wrong: ``equal`` is False with the same
-    two reasons.
+    ``equal`` is None if undecided: after a ``timeout`` or the death of the process (``died``), and for an unparsable
+    gold answer (``unparsed``, ``too_long``). An unparsable or too long *answer* is wrong: ``equal`` is False, with the
+    same two reasons.
     """
 
     equal: bool | None
@@ -87,7 +87,7 @@ TOO_LONG_GOLD = Outcome(None, "too_long")
 
 
 def clean(text: str) -> str:
-    r"""Normalise an answer: ASCII signs, no math delimiters, no spacing commands, no full stop."""
+    r"""Normalise an answer: ASCII signs, without math delimiters, spacing commands and full stop."""
     text = normalise(_RANGE.sub(r"\\text{ to }", text))
     for pattern, replacement in _CLEANING:
         text = pattern.sub(replacement, text).strip()
@@ -96,7 +96,7 @@ def clean(text: str) -> str:
         text = text.strip()
         if (match := _DELIMITED.fullmatch(text)) is not None:
             text = match[match.lastindex or 0]
-        # Quadratic time, so not for longer texts.
+        # Quadratic time.
         elif len(text) <= MAX_LENGTH and (braces := _count_outer_braces(text)):
             text = text[braces:-braces]
         else:
@@ -105,15 +105,15 @@ def clean(text: str) -> str:
 
 
 def strip_full_stop(text: str) -> str:
-    """Return ``text`` without a closing full stop; an ellipsis stays."""
+    """Strip a final full stop, but not an ellipsis."""
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
 def compare_plain(gold: str, answer: str) -> Outcome | None:
-    """Return whether ``answer`` equals ``gold`` where that needs no algebra; None where it does.
+    """Compare without algebra; return None if undecided.
 
-    Decides about too long or empty answers, equal spellings after ``clean``, and two plain numbers, with a name or
-    without (``x=5``), compared exactly (except numbers that math-verify may round to the same).
+    Decides too long and empty answers, equal spellings after ``clean``, and two plain numbers, optionally named
+    (``x=5``), compared exactly (except numbers that math-verify may round to the same).
     """
     if len(gold) > MAX_LENGTH:
         return TOO_LONG_GOLD
@@ -143,7 +143,7 @@ def compare_plain(gold: str, answer: str) -> Outcome | None:
 
 
 def compare_plain_paper(gold: str, answer: str) -> Outcome | None:
-    """Decide without math-verify, under the paper rule, about short whole numbers and too long texts."""
+    """Compare short whole numbers and too long texts under the paper rule; return None if undecided."""
     if len(gold) > MAX_LENGTH:
         return TOO_LONG_GOLD
     if len(answer) > MAX_LENGTH:
@@ -156,7 +156,7 @@ def compare_plain_paper(gold: str, answer: str) -> Outcome | None:
 def is_name(text: str) -> bool:
     r"""Return whether a side of an equation names the other side: ``x``, ``a_{n+1}``, ``f(2)``, ``\angle ABC``.
 
-    A name has no digits (except in its index and arguments), no operators, and no words that deny or compare.
+    A name has no digits (except in its index and arguments), operators, and negating or comparing words.
     """
     text = text.strip()
     if not text or len(text) > _LONGEST_NAME:
@@ -180,7 +180,7 @@ def _split_percent(text: str) -> tuple[bool, str]:
 
 
 def _compare_in_bases(gold: str, answer: str) -> bool | None:
-    """Compare two whole numbers, one of them with its base. The other's base is ten, or the gold answer's."""
+    """Compare two whole numbers if one has a base; a missing base is ten, or gold's for the answer."""
     numbers = [match.groups() if (match := _BASED.fullmatch(text)) else (text, "") for text in (gold, answer)]
     (digits, base), (written, other) = numbers
     if not (base or other) or exact_number(digits) is None or exact_number(written) is None:
@@ -189,7 +189,6 @@ def _compare_in_bases(gold: str, answer: str) -> bool | None:
 
 
 def _count_outer_braces(text: str) -> int:
-    """Count the pairs of braces around the whole text."""
     if text[:1] != "{":
         return 0
     closing: dict[int, int] = {}

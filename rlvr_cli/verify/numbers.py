@@ -1,7 +1,7 @@
-"""Convert Unicode mathematics to ASCII, and read numbers exactly.
+"""Convert Unicode mathematics to ASCII, and parse exact numbers.
 
-Not by compatibility normalisation (NFKC), which turns ``x²`` into ``x2``: only the table below and the decimal digits
-of every script are replaced.
+Compatibility normalisation (NFKC) would turn ``x²`` into ``x2``, so only the signs in the table below and the decimal
+digits of every script are replaced.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 import unicodedata
 from fractions import Fraction
 
-# Reading longer literals takes quadratic time.
+# Parsing a literal takes quadratic time.
 MAX_DIGITS = 400
 # Decimal digits of computed values. 2^{10000} has 3,011.
 MOST_COMPUTED = 20_000
-# math-verify's parser takes 0.5 s at 10 levels of braces, 5 s at 14 and 40 s at 16. Gold answers have up to 6.
+# Levels of brackets: math-verify's parser takes 0.5 s for 10, 5 s for 14 and 40 s for 16. Gold answers have up to 6.
 MOST_NESTED = 12
 
 _SIGNS = {
@@ -48,7 +48,7 @@ _SCIENTIFIC = re.compile(
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|\*\*|\\[A-Za-z]+|\\.|\S", re.DOTALL)
 _OPENING, _CLOSING = tuple("{(["), tuple("})]")
 _TEENS, _TENS = "(?:thir|four|fif|six|seven|eigh|nine)teen", "(?:twen|thir|for|fif|six|seven|eigh|nine)t"
-# Words that modify, deny or join adjacent numbers, never units. Tasks add further ones.
+# Words that modify, negate or join adjacent numbers, so not units. Tasks add further ones.
 CHANGING_WORDS = (
     r"(?:hundred|thousand|(?:m|b|tr)illion)(?:ths?|s)?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|dozens?|tens"
     r"|mille|permille|myriads?|googol|couples|pp[mb]|kilo|mega|giga|pi|half|halves|halved|thirds?|quarters?"
@@ -64,8 +64,8 @@ CHANGING_WORDS = (
 def normalise(text: str) -> str:
     """Replace Unicode digits, signs, spaces and superscripts by equivalent ASCII or LaTeX.
 
-    Full-width characters become plain ones, control and invisible formatting characters are removed, all spaces become
-    plain. Linear in the length; ASCII text is returned unchanged.
+    Also full-width characters; control and invisible formatting characters are removed. Linear time; ASCII text is
+    returned unchanged.
     """
     if not _NOT_ASCII.search(text):
         return text
@@ -89,12 +89,12 @@ def _to_ascii(match: re.Match[str]) -> str:
 
 
 def exact_number(text: str, *, powers: bool = False) -> Fraction | None:
-    """Return the exact number that ``text`` spells; None if it is not a plain number.
+    """Parse ``text`` as an exact number; None if it is not a plain number.
 
-    Read are whole numbers, decimals, thousands separators in groups of three (``1,234``, ``1{,}234``, ``1\\,234``),
-    and fractions of whole numbers (``3/4``, ``\\frac{3}{4}``, ``\\dfrac34``), each with a sign; with ``powers`` also
-    powers of ten (``3e8``, ``3 \\times 10^{8}``, ``10^{-3}``). Not read: percent and currency (what they mean is the
-    task's to say), mixed numbers, decimal commas.
+    Accepts whole numbers, decimals, thousands separators (``1,234``, ``1{,}234``, ``1\\,234``), and fractions of whole
+    numbers (``3/4``, ``\\frac{3}{4}``, ``\\dfrac34``), with an optional sign; with ``powers`` also powers of ten
+    (``3e8``, ``3 \\times 10^{8}``, ``10^{-3}``). Percent and currency, whose meaning depends on the task, mixed numbers
+    and decimal commas are refused.
     """
     text = text.strip()
     if not text or len(text) > MAX_DIGITS:
@@ -123,7 +123,7 @@ def exact_number(text: str, *, powers: bool = False) -> Fraction | None:
 def is_too_big(text: str) -> bool:
     """Return whether ``text`` nests too deeply, or has a power or factorial of more than MOST_COMPUTED digits.
 
-    Only sizes are estimated: a name counts as e, and adjacent factors as multiplied. Linear in the text.
+    Sizes are estimated: a name as e, adjacent factors as a product. Linear time.
     """
     tokens = _TOKEN.findall(text)
     depth = 0

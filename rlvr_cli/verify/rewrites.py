@@ -1,7 +1,7 @@
-r"""Rewrites of answers for the strict rule, each with its example.
+r"""Rewrites of answers for the strict rule, each with an example that a test checks.
 
-A rewrite turns a common spelling into one that math-verify reads correctly, in linear time. A test checks the examples
-in the tables, and docs/verifiers.md lists the main ones.
+A rewrite converts a common spelling to one that math-verify parses correctly, in linear time. docs/verifiers.md lists
+the main ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Rewrite(NamedTuple):
     result: str
 
     def apply(self, text: str) -> str:
-        """Replace every match."""
         return re.sub(self.pattern, self.replacement, text)
 
 
@@ -61,7 +60,7 @@ REWRITES = (
         r"\textbf{(113) }",
         "113",
     ),
-    # Kelvin; as text, or without a command, K may be a thousand.
+    # Kelvin; as text or without a command, K may be a thousand.
     Rewrite(r"(?<=[\d}])\s*(?:\\,)?\s*\\mathrm\{K\}", r"\\mathrm{kelvin}", r"3\,\mathrm{K}", r"3\mathrm{kelvin}"),
     Rewrite(r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}", r" \1\2", r"3+4\mathrm{i}", "3+4 i"),
     Rewrite(
@@ -124,15 +123,15 @@ REWRITES = (
     Rewrite(r"\\(?:lor|vee)(?![A-Za-z])|\u2228", r"\\text{ or }", r"x=1 \lor x=2", r"x=1 \text{ or } x=2"),
 )
 
-# Only for the parser: the pieces of an answer are first compared as written.
+# Only for the parser, since the elements of an answer are first compared as written.
 PARSER_REWRITES = (
     Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _to_improper_fraction, r"2\frac{3}{4}", r"\frac{11}{4}"),
-    # The parser adds: 12. Not after the index of a logarithm or the power of a function.
+    # The parser would add (12). Not after the index of a logarithm or the power of a function.
     Rewrite(r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)", r"\\cdot ", "4(8)", r"4\cdot (8)"),
     # A number with a base is a separate symbol.
     Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _name_base, "x+12_3", r"x+\variable{12_3}"),
 )
-# Two adjacent numbers, also in braces or after a fraction; a whole number before an improper fraction.
+# Adjacent numbers, also in braces or after a fraction, and a whole number before an improper fraction.
 _SIDE_BY_SIDE = re.compile(
     rf"(?<![\w^.,}}])\d+(?:,\d{{3}})*(?:\.\d*)?(?:\s+|\s*\{{+)\.?\d|(?<![\w^.}}])\d+\s*{_PLAIN_FRACTION}"
 )
@@ -144,8 +143,8 @@ _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
 
 
 def rewrite(text: str) -> str:
-    """Remove math delimiters and apply every rewrite, in order."""
-    # `$$ ... .$$` ends in a full stop too.
+    """Strip math delimiters and apply all rewrites, in order."""
+    # As in `$$ ... .$$`.
     text = strip_full_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
     for change in REWRITES:
         text = change.apply(text)
@@ -170,13 +169,13 @@ _CHOICE = re.compile(
 
 
 def extract_choice(gold: str, answer: str) -> str:
-    """Return the letter of an answer such as ``E. some text`` if the gold answer is a letter; else the answer."""
+    """Return the letter of a choice, ``E. some text``, if the gold answer is a letter; else the answer."""
     choice = _CHOICE.fullmatch(answer) if re.fullmatch(r"\(?[A-J]\)?", gold.strip()) else None
     return answer if choice is None else choice[1] or choice[2]
 
 
 def strip_shared_percent(gold: str, answer: str) -> tuple[str, str]:
-    r"""Return both without the percent sign that both end in: ``33\frac13\%`` and ``\frac{100}{3}\%``."""
+    r"""Strip a final percent sign that both have: ``33\frac13\%`` and ``\frac{100}{3}\%``."""
     bare = [_PERCENT.sub("", text) for text in (gold, answer)]
     return (bare[0], bare[1]) if all(bare) and bare[0] != gold and bare[1] != answer else (gold, answer)
 
@@ -216,7 +215,7 @@ _OPERATOR_AT_END = re.compile(
 
 
 def strip_unit(text: str) -> str:
-    """Return ``text`` without a unit at its end."""
+    """Strip a final unit."""
     match = _UNIT_TEXT.search(text) if text.endswith("}") or "\\" in text[-40:] else None
     if match is None:
         match = _UNIT_NAMES.search(text)

@@ -1,6 +1,6 @@
-"""Read a LaTeX expression with math-verify's parser, and compare two, first by their values at a few points.
+"""Parse LaTeX expressions with math-verify's parser, and compare them, first by their values at a few points.
 
-Imported by worker processes only.
+Imported in worker processes only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt|leq|geq)(?![A-Za-z])")
 _RUNNING = re.compile(r"\\(?:sum|prod|mathbf|vec|hat|bigcup|bigcap)(?![A-Za-z])|_\{?i")
 _WORD = re.compile(r"\\(?:text|mbox|operatorname)[a-z]*\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}")
 _UNIT = re.compile(r"(?<![A-Za-z])(?:[a-z]?i|i[a-z]?)(?![A-Za-z])")
-# Node types with a single value at a point, whose precision evalf tracks.
+# Types of nodes with a unique value at a point, of which evalf tracks the precision.
 _EVALUABLE_TYPES = (
     *(Add, Mul, Pow, Number, NumberSymbol, Symbol, UnevaluatedExpr, type(sympy.I)),
     *(sympy.Abs, sympy.binomial, sympy.factorial, exponential.exp, exponential.log),
@@ -30,7 +30,7 @@ _MOST_NODES = 400
 _LARGEST_EXPONENT = 10_000
 _POINTS = 3
 _DIGITS_SURE = 15
-# Below this numbers are compared by their ratio, since six decimals are too few.
+# Smaller numbers are compared by their ratio, since six decimals are too few.
 _SMALL, _RATIO = 1e-4, 1e-6
 
 
@@ -40,7 +40,7 @@ def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
     ``case``: names are case-sensitive. ``unreal``: i is the imaginary unit.
     """
     if len(_ORDER.findall(text)) > 1:
-        # SymPy caches one object for all chains of the same relations, in any order.
+        # SymPy caches a single object for all chains of the same relations, in any order.
         clear_cache()
     real = not unreal and not parser.should_treat_as_complex(text)
     config = ConversionConfig(lowercase_symbols=not case)
@@ -58,7 +58,7 @@ def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
 
 
 def has_imaginary_unit(text: str) -> bool:
-    """Return whether the letter i may be the imaginary unit: not an index, part of a word, or vector with j."""
+    """Return whether the letter i may be the imaginary unit: not an index, in a word, or a vector with j."""
     if "i" not in text or _RUNNING.search(text):
         return False
     text = _WORD.sub(" ", text)
@@ -66,7 +66,7 @@ def has_imaginary_unit(text: str) -> bool:
 
 
 def read_set(text: str, *, case: bool) -> Any:
-    """Return the set of an interval, a union or inequalities in one name; None for any other text."""
+    """Return the set of an interval, a union or inequalities in a single variable; None for other texts."""
     value = read_expression(text, case=case)
     if isinstance(value, sympy.Equality):
         value = value.rhs
@@ -76,9 +76,9 @@ def read_set(text: str, *, case: bool) -> Any:
 
 
 def are_equal(gold: Any, answer: Any) -> bool:
-    """Return whether math-verify equates the two; lists with repetitions, and pairs in order.
+    """Return whether two values are equal by their values at a few points or, if inconclusive, by math-verify.
 
-    Two expressions are first compared by their values at a few points, which is usually conclusive.
+    Repetitions in lists and the order of pairs count.
     """
     if _count_repeats(gold) != _count_repeats(answer):
         return False
@@ -101,7 +101,7 @@ def are_equal(gold: Any, answer: Any) -> bool:
 def _may_be_equivalent(gold: sympy.Equality, answer: sympy.Equality) -> bool:
     """Return whether two equations may be equivalent; math-verify equates any two without solutions.
 
-    Both need the same names, and none may be an identity or a contradiction.
+    Both must have the same variables, and neither may be an identity or a contradiction.
     """
     if not all(isinstance(side, Expr) for side in (*gold.args, *answer.args)):
         return True
@@ -120,10 +120,10 @@ def _count_repeats(value: Any) -> int:
 
 
 def compare_values(a: Any, b: Any) -> bool | None:
-    """Return whether two expressions have the same values at a few points; None if inconclusive.
+    """Return whether two expressions have equal values at a few points; None if inconclusive.
 
-    Numbers with a decimal point are the same if they agree to six places, small ones (below 0.0001) to a millionth of
-    themselves. Exact ones differ by however little; names stand for positive numbers without relation.
+    Numbers with a decimal point are equal to six places, small ones (below 0.0001) to a relative 1e-6; exact numbers
+    must be identical. Variables are independent positive numbers.
     """
     if not (_is_evaluable(a) and _is_evaluable(b)):
         return None
@@ -136,7 +136,7 @@ def compare_values(a: Any, b: Any) -> bool | None:
             return _are_close(a.doit().evalf(20), b.doit().evalf(20))
         difference = a.doit() - b.doit()
         for point in range(_POINTS if names else 1):
-            # Near 1, against underflow and overflow of powers.
+            # Near 1, so that powers neither underflow nor overflow.
             values = {
                 name: Rational(7919 + 613 * index + 211 * point, 7001 + 101 * index)
                 for index, name in enumerate(names, start=1)

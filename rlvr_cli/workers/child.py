@@ -1,9 +1,8 @@
-"""A worker below a pool: ``python -m rlvr_cli.workers.child``, whose standard input is a socket of the pool.
+"""A worker process of a pool: ``python -m rlvr_cli.workers.child``, with a socket of the pool as standard input.
 
-The started process runs no job. It forks the worker, which answers jobs on the socket with ``["ok", value]`` or
-``["error", text]``, and waits until the worker has ended or the pool has closed the socket. Then it kills all
-descendants of the worker and exits with its status. As a *subreaper* (Linux) it also inherits processes that left the
-worker's session. Output of jobs goes to standard error.
+The process forks the worker, which answers jobs on the socket with ``["ok", value]`` or ``["error", text]``, and waits
+until the worker ends or the pool closes the socket. Then it kills the worker's descendants and exits with its status.
+As a *subreaper* (Linux) it inherits processes that left the worker's session. Output of jobs goes to standard error.
 """
 
 from __future__ import annotations
@@ -25,29 +24,28 @@ from typing import Any
 
 from rlvr_cli.core.processes import end_with_parent, inherit_orphans
 
-# Far above any message; a longer one means that something else writes to the socket.
+# Far above any message; a longer one is not from a worker.
 _MAX_MESSAGE_BYTES = 1 << 30
 _BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 JobHandler = Callable[[Any], Any]
 
-
-# Errors of a socket whose peer is gone, or writes anything but messages.
+# Errors of a socket whose peer has exited, or sends invalid messages.
 CONNECTION_LOST = (EOFError, OSError, ValueError)
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Write a JSON message. Raises one of GONE."""
+    """Write a JSON message. Raises one of CONNECTION_LOST."""
     connection.send_bytes(json.dumps(message).encode())
 
 
 def receive(connection: Connection) -> Any:
-    """Read a message. Raises one of GONE."""
+    """Read a message. Raises one of CONNECTION_LOST."""
     return json.loads(connection.recv_bytes(_MAX_MESSAGE_BYTES))
 
 
 def _wait_for_worker(worker: int, connection: Connection) -> int:
-    """Wait for the worker; return its exit code, or minus the number of the signal that ended it."""
+    """Wait for the worker; return its exit code, or the negative number of the signal that killed it."""
 
     def kill_when_closed() -> None:
         poll = select.poll()
@@ -60,7 +58,7 @@ def _wait_for_worker(worker: int, connection: Connection) -> int:
     status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     with contextlib.suppress(OSError):
         os.killpg(worker, signal.SIGKILL)
-    # Processes that left the worker's session, and children of killed ones, are children of the subreaper now.
+    # The subreaper has inherited processes that left the worker's session, and children of killed ones.
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         with contextlib.suppress(OSError, ValueError):
@@ -76,20 +74,18 @@ def _wait_for_worker(worker: int, connection: Connection) -> int:
 
 
 def _serve_jobs(connection: Connection) -> None:
-    """Load the target and answer jobs until the pool closes the socket."""
     worker = os.getpid()
-
     masks = threading.local()
 
     def block_signals() -> None:
-        """Block signals during a fork, since the new process would drop them until it can be terminated."""
+        """Block signals during a fork: the new process would ignore them until it has default handlers."""
         masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
 
     def unblock_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def reset_fork() -> None:
-        """Close the socket in a process forked by the code, and restore the default signals."""
+        """Close the socket in a process forked by user code, and restore the default signal handlers."""
         connection.close()
         for number in _BLOCKED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -99,36 +95,35 @@ def _serve_jobs(connection: Connection) -> None:
     spec = receive(connection)
     send(connection, worker)
     if sys.platform == "linux":
-        # Only data for user code, whose libraries reserve unused address space.
-        kind, limit = resource.RLIMIT_AS if spec["ours"] else resource.RLIMIT_DATA, spec["memory_mib"] * 2**20
+        # For user code only data, since its libraries reserve unused address space.
+        kind, limit = resource.RLIMIT_AS if spec["trusted"] else resource.RLIMIT_DATA, spec["memory_mib"] * 2**20
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (limit, limit))
-    answer, message = _attempt(_load_target, spec)
+    handler, message = _attempt(_load_target, spec)
     send(connection, message)
-    while answer is not None:
+    while handler is not None:
         job, processor = receive(connection)
         if processor is not None:
-            # The default action of SIGPROF ends the process, also during a long computation in C.
+            # The default action of SIGPROF ends the process even in C code.
             signal.setitimer(signal.ITIMER_PROF, processor)
-        _, message = _attempt(answer, job)
+        _, message = _attempt(handler, job)
         signal.setitimer(signal.ITIMER_PROF, 0)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        if os.getpid() != worker:  # a fork by user code that returned
+        if os.getpid() != worker:  # returned from a fork by user code
             os._exit(0)
-        if spec["ours"] and message == ["error", "MemoryError()"]:
+        if spec["trusted"] and message == ["error", "MemoryError()"]:
             os._exit(1)
         try:
             text = json.dumps(message)
         except (TypeError, ValueError, RecursionError) as error:
-            text = json.dumps(["error", f"the answer is no JSON value: {error}"])
+            text = json.dumps(["error", f"the answer is not a JSON value: {error}"])
         connection.send_bytes(text.encode())
 
 
 def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]:
-    """Call a function; return its result and the message for the pool."""
     try:
         result = call(argument)
     except BaseException as error:
@@ -138,12 +133,12 @@ def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]
 
 def _load_target(spec: dict[str, Any]) -> JobHandler:
     module, _, name = spec["function"].rpartition(":")
-    answer: JobHandler = getattr(importlib.import_module(module), name)(spec["settings"])
-    return answer
+    handler: JobHandler = getattr(importlib.import_module(module), name)(spec["settings"])
+    return handler
 
 
 def main() -> None:
-    """Fork a worker for the pool at the other end of standard input, and exit with its status."""
+    """Fork a worker for the pool, and exit with its status."""
     connection = Connection(os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
@@ -152,8 +147,8 @@ def main() -> None:
         os.dup2(2, 1)
     for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
-    # A cluster sends SIGTERM to every process of a job, and the training still needs its workers to save. Ctrl-C is for
-    # the parent only. Neither is set to SIG_IGN, which child programs of user code would inherit.
+    # A cluster sends SIGTERM to every process of a job, but the training needs its workers to save. Only the parent
+    # handles Ctrl-C. SIG_IGN would be inherited by programs that user code starts.
     for number in _BLOCKED_SIGNALS:
         signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -161,7 +156,7 @@ def main() -> None:
     parent = os.getpid()
     worker = os.fork()
     if not worker:
-        # Never continue as the watching process.
+        # The worker must not continue as the waiting process.
         try:
             end_with_parent(parent)
             os.setsid()

@@ -1,9 +1,9 @@
-"""A pool of worker processes for jobs with JSON arguments and results, killed at a job's limits.
+"""A pool of worker processes for jobs with JSON arguments and results; a worker beyond a job's limits is killed.
 
     pool = Pool(Target("package.module:make", settings), Limits(seconds=2.0, memory_mib=1024), workers=2)
     pool.submit(job).result()          # raises JobTimeout, WorkerDied or JobFailed
 
-Not ``multiprocessing``: its spawned processes import the main script, so a user's script without
+Not ``multiprocessing``, whose spawned processes import the main script: a user's script without
 ``if __name__ == "__main__"`` would run again, and `rlvr` would load its command line in every worker.
 """
 
@@ -31,27 +31,27 @@ from typing import Any, Self
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.workers import child
 
-# Importing a library on a loaded machine may take very long.
+# Imports may take long on a busy machine.
 _START_SECONDS, _REPLY_SECONDS = 120.0, 30.0
-# Polling interval. Time beyond it, while this process is suspended, does not count against a job.
+# Polling interval, so that time in which this process is suspended does not count towards a timeout.
 _POLL_SECONDS = 1.0
-# Minimum load timeout, since loading imports the project.
+# Minimum timeout for loading, which imports the project.
 LOADING = 30.0
 _PACKAGES = str(Path(__file__).parents[2])
 
 
 class JobError(Exception):
-    """A job without an answer; ``str()`` completes a sentence.
+    """A job failed; ``str()`` completes a sentence.
 
     Attributes:
-        loading: whether the worker failed while loading its target.
+        loading: whether the worker failed to load its target.
     """
 
     loading = False
 
 
 class JobTimeout(JobError):
-    """The job took too long; its worker was killed."""
+    """The job exceeded its timeout; its worker was killed."""
 
 
 class WorkerDied(JobError):
@@ -59,7 +59,7 @@ class WorkerDied(JobError):
 
 
 class JobFailed(JobError):
-    """The job raised an exception, whose text this is; the worker lives on."""
+    """The job raised an exception with this text; the worker is alive."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ class Target:
     """The code that workers run.
 
     Attributes:
-        function: `module:function`; called with ``settings`` (a JSON value) it returns the function that answers jobs.
-        ours: whether it is this project's code, with limited address space and no output, and ended by a memory error.
-            Other code has limited data, and its output goes to standard error.
+        function: `module:function`, called with ``settings`` (a JSON value); returns the job handler.
+        trusted: the project's code: its address space is limited, its output discarded, and a MemoryError ends the
+            worker. For other code the data segment is limited, and output goes to standard error.
         purpose: verb phrase for messages, as `judges mathematics`.
     """
 
     function: str
     settings: Any = None
-    ours: bool = False
+    trusted: bool = False
     purpose: str = "answers jobs"
 
 
@@ -84,9 +84,9 @@ class Limits:
     """The time and memory limits of a job.
 
     Attributes:
-        seconds: wall-clock; time in which the calling process is suspended does not count.
+        seconds: wall-clock, without time in which the calling process is suspended.
         processor: CPU seconds; None = unlimited.
-        memory_mib: address space of a target of ours, otherwise data.
+        memory_mib: of address space for the project's code, otherwise of data.
         load_seconds: wall-clock, for loading the target; None = the maximum of ``seconds`` and LOADING.
     """
 
@@ -97,7 +97,6 @@ class Limits:
 
     @property
     def loading(self) -> float:
-        """The wall-clock seconds for loading the target."""
         return max(self.seconds, LOADING) if self.load_seconds is None else self.load_seconds
 
 
@@ -108,14 +107,14 @@ class _Worker:
         self.target, self.limits = target, limits
         self.jobs = self.pid = 0
         self._socket, theirs = socket.socketpair()
-        # Timeout for the rest of a message.
+        # Timeout within a message.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(_REPLY_SECONDS), 0))
         self._connection = Connection(os.dup(self._socket.fileno()))
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH"))))
-        if not target.ours:
-            # User code may iterate over sets of strings; keep the order the same in every process.
+        if not target.trusted:
+            # User code may iterate over sets of strings, in an order that must not depend on the process.
             environment.setdefault("PYTHONHASHSEED", "0")
         with theirs:
             self._process = subprocess.Popen(
@@ -123,24 +122,24 @@ class _Worker:
                 [sys.executable, "-P", "-m", "rlvr_cli.workers.child"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if target.ours else None,
+                stderr=subprocess.DEVNULL if target.trusted else None,
                 env=environment,
                 start_new_session=True,
             )
 
     def start(self) -> None:
-        """Load the target in the worker. Raises RunError if no process can be started, and JobError."""
+        """Load the target in the worker. Raises RunError if the process cannot be started, and JobError."""
         spec = {"function": self.target.function, "settings": self.target.settings}
-        spec |= {"ours": self.target.ours, "memory_mib": self.limits.memory_mib}
-        reason = f"it ended or hangs (memory limit {self.limits.memory_mib} MiB)"
+        spec |= {"trusted": self.target.trusted, "memory_mib": self.limits.memory_mib}
+        reason = f"it exited or hangs (memory limit {self.limits.memory_mib} MiB)"
         try:
             child.send(self._connection, spec)
             if self._connection.poll(_START_SECONDS):
                 self.pid = int(child.receive(self._connection))
-                self._receive_answer(_START_SECONDS if self.target.ours else self.limits.loading)
+                self._receive_answer(_START_SECONDS if self.target.trusted else self.limits.loading)
                 return
         except JobError as error:
-            if not self.target.ours:
+            if not self.target.trusted:
                 error.loading = True
                 raise
             reason = str(error) or reason
@@ -152,14 +151,14 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        """Return whether the worker is idle. An idle worker sends nothing, so readable input is its end."""
+        """Return whether the idle worker is alive: it sends nothing, so readable input means its end."""
         try:
             return not self._connection.poll()
         except OSError:
             return False
 
     def run_job(self, job: Any, seconds: float | None) -> Any:
-        """Return the answer to a job. JobTimeout and WorkerDied leave no worker."""
+        """Return the answer to a job. After JobTimeout and WorkerDied the worker is gone."""
         self.jobs += 1
         try:
             child.send(self._connection, [job, self.limits.processor])
@@ -178,7 +177,7 @@ class _Worker:
         except (*child.CONNECTION_LOST, TypeError):
             raise self._death_error() from None
         except BaseException:
-            # Its late answer would be read as the next job's.
+            # A late answer would be read as that of the next job.
             self.end()
             raise
         if kind != "ok":
@@ -192,7 +191,7 @@ class _Worker:
         return WorkerDied(_describe_exit(status))
 
     def end(self) -> int | None:
-        """Kill the worker with its descendants; return its exit code if known."""
+        """Kill the worker and its descendants; return its exit code if known."""
         self.interrupt()
         self._socket.close()
         self._connection.close()
@@ -205,7 +204,7 @@ class _Worker:
             return None
 
     def interrupt(self) -> None:
-        """Close the socket for both ends, which ends the worker and a job awaited by another thread."""
+        """Shut the socket down, which ends the worker and a job awaited by another thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -220,24 +219,22 @@ def _describe_exit(status: int | None) -> str:
     return f"its process was ended by signal {-status}"
 
 
-# A job, its deadline (None = that of the limits) and the future that gets the answer.
+# A job, its timeout (None = that of the limits) and the future of its answer.
 _QueuedJob = tuple[Any, float | None, Future[Any]]
 
 
 class Pool:
-    """A pool of workers.
-
-    They start with the first job. All methods are thread-safe. A forked child of this process starts separate workers.
+    """A thread-safe pool of workers, started by the first jobs. A forked child of this process starts its own workers.
 
     Args:
         target: the workers' code. limits: of a job; a worker beyond them is killed and replaced.
         workers: number of processes.
-        jobs_per_worker: jobs after which a process is replaced; None = unlimited.
+        jobs_per_worker: jobs after which a worker is replaced; None = unlimited.
     """
 
     def __init__(self, target: Target, limits: Limits, workers: int = 1, jobs_per_worker: int | None = None) -> None:
         if workers < 1 or limits.seconds <= 0 or (limits.processor or 1) <= 0 or limits.memory_mib < 256:
-            raise ValueError("a pool needs at least one worker, a positive deadline and 256 MiB")
+            raise ValueError("a pool must have at least one worker, a positive timeout and 256 MiB")
         self.target, self.limits, self.workers = target, limits, workers
         self.jobs_per_worker = jobs_per_worker
         self.closed = False
@@ -245,17 +242,17 @@ class Pool:
         _POOLS.add(self)
 
     def _reset(self) -> None:
-        """Reset to no processes, also in a fork, where they belong to the parent."""
+        """Forget the workers, also in a fork, where they belong to the parent."""
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_QueuedJob | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[_Worker] = []
 
     def submit(self, job: Any, seconds: float | None = None) -> Future[Any]:
-        """Start a job. The future raises JobError, RunError without a worker, and RuntimeError if the pool was closed.
+        """Submit a job. The future raises JobError, RunError if no worker starts, and RuntimeError after ``close``.
 
         Args:
-            seconds: replaces that of the limits.
+            seconds: a timeout in place of the limits'.
         """
         future: Future[Any] = Future()
         with self._lock:
@@ -274,12 +271,12 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Return the pids of the running workers."""
+        """The pids of the running workers."""
         with self._lock:
             return [worker.pid for worker in self._running if worker.pid]
 
     def drain(self) -> None:
-        """End the workers after their jobs; later jobs start new ones."""
+        """End the workers after their pending jobs; later jobs start new workers."""
         with self._lock:
             for _ in self._threads:
                 self._jobs.put(None)
@@ -305,7 +302,6 @@ class Pool:
         self.close()
 
     def _serve(self, jobs: queue.SimpleQueue[_QueuedJob | None]) -> None:
-        """Run jobs in a worker, replaced when needed, until None arrives."""
         worker: _Worker | None = None
         while (waiting := jobs.get()) is not None:
             job, seconds, future = waiting
@@ -316,7 +312,7 @@ class Pool:
                 try:
                     answer = worker.run_job(job, seconds)
                 except WorkerDied:
-                    # It may have been killed from outside, or filled by earlier jobs: retry once in a new one.
+                    # It may have been killed, or full of earlier jobs' data: retry once in a new worker.
                     worker = self._get_worker(worker)
                     answer = worker.run_job(job, seconds)
                 if self.closed:
@@ -328,7 +324,7 @@ class Pool:
         self._retire(worker)
 
     def _get_worker(self, worker: _Worker | None) -> _Worker:
-        """Return the worker if it can take another job, else a new one."""
+        """Return the worker if it can run another job, else a new one."""
         if worker is not None and worker.alive and worker.jobs != self.jobs_per_worker:
             return worker
         self._retire(worker)
@@ -355,13 +351,13 @@ class Pool:
                     self._running.remove(worker)
 
 
-# Shared pools, the most recent last; pools beyond the last 16 have no idle workers.
+# Shared pools, least recently used first; those beyond 16 are drained.
 _SHARED: OrderedDict[str, Pool] = OrderedDict()
 _MOST_SHARED, _SHARED_LOCK = 16, threading.Lock()
 
 
 def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
-    """Return this process's pool for the target and limits, creating it at the first call."""
+    """Return the process-wide pool for the target and limits; the first call creates it."""
     key = json.dumps([asdict(target), asdict(limits), workers])
     with _SHARED_LOCK:
         pool = _SHARED.pop(key, None)
@@ -369,7 +365,7 @@ def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
             pool = Pool(target, limits, workers)
         _SHARED[key] = pool
         if len(_SHARED) > _MOST_SHARED:
-            # Callers may still hold it.
+            # Not closed: callers may still use it.
             _SHARED.popitem(last=False)[1].drain()
     return pool
 

@@ -1,6 +1,6 @@
-"""Run a user's reward function in its worker: TRL's signature, with columns from JSON.
+"""Run a user's reward function in its worker, with TRL's signature and columns from JSON.
 
-Imports only the standard library, so that a worker starts in a few hundredths of a second.
+Imports only the standard library, so that a worker starts within 0.1 s.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from rlvr_cli.core.user_code import (
     run_async,
 )
 
-# Within float32, with room for an advantage; larger rewards are refused like non-finite ones.
+# Within float32, with room for an advantage. Larger rewards are refused as non-finite ones.
 LARGEST_REWARD = 1e30
 NUMBER = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}"
 
 
 def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return the job handler of one function's worker.
+    """Return the job handler of a function's worker.
 
-    A job is None, for which the file is loaded, or ``{"count": rows, "columns": {name: values}}``. The answer is
-    ``{"values": one a row, "logged": {name: values}}``, a value being a number, None or ``{"wrong": what it is}``; or
-    ``{"wrong": why there are none}``.
+    A job is None (only load the file) or ``{"count": rows, "columns": {name: values}}``. The answer is ``{"values":
+    [per row], "logged": {name: values}}``, with a number, None or ``{"wrong": description}`` as a value, or ``{"wrong":
+    error}``.
 
     Args:
         settings: `file`, `name` of the function, and `seconds` in which the file may be imported.
@@ -43,16 +43,16 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     if not callable(call):
         raise RunError(f"{display_path(file.path)}: {name} is {describe_value(call)}, not a function")
 
-    def answer(job: Any) -> Any:
+    def handle(job: Any) -> Any:
         if job is None:
             return None
         count, log = job["count"], _RecordedValues(job["count"])
         available = {**job["columns"], "log_extra": log.log_extra, "log_metric": log.log_metric}
-        arguments, missing = _arguments(call, available)
+        arguments, missing = _select_arguments(call, available)
         if missing:
             return {
                 "wrong": f"needs {', '.join(missing)}; available are {', '.join(available)}. Map a column of the data "
-                f"(task.columns={{{missing[0]}: ...}}), or give {missing[0]} a default"
+                f"(task.columns={{{missing[0]}: ...}}), or set a default for {missing[0]}"
             }
         try:
             result = run_async(call(**arguments))
@@ -61,18 +61,18 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         if hasattr(result, "tolist"):
             result = result.tolist()
         if not isinstance(result, (list, tuple)):
-            return {"wrong": f"returned {describe_value(result)}; a list of numbers is needed"}
+            return {"wrong": f"must return a list of numbers; got {describe_value(result)}"}
         if len(result) != count:
             return {"wrong": f"returned {len(result)} values for {count} completions"}
         return {"values": [parse_reward(value) for value in result], "logged": log.columns}
 
-    return answer
+    return handle
 
 
-def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the function's arguments among ``available``, and the names of missing ones.
+def _select_arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the function's arguments from ``available``, and the names of missing ones.
 
-    ``**kwargs`` gets all but `completion_ids`, which are long.
+    ``**kwargs`` receives all but `completion_ids`, which are long.
     """
     try:
         parameters = inspect.signature(call).parameters.values()
@@ -87,27 +87,27 @@ def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[
 
 
 class _RecordedValues:
-    """Values that a function records by TRL's `log_extra` and `log_metric`."""
+    """The columns that a function records by TRL's `log_extra` and `log_metric`."""
 
     def __init__(self, count: int) -> None:
         self.columns: dict[str, list[Any]] = {}
         self._count = count
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
-        """Record a column of the rollouts: text, a number, a truth value or None for each completion."""
+        """Record a column of the rollouts: text, a number, a bool or None per completion."""
         values = [value.item() if hasattr(value, "item") else value for value in values]
         if len(values) != self._count:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
         for value in values:
             if not is_loggable(value):
-                raise ValueError(f"log_extra({column!r}) has {describe_value(value)}; text, None or {NUMBER} is needed")
+                raise ValueError(f"log_extra({column!r}): must be text, None or {NUMBER}; got {describe_value(value)}")
         self._store(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
-        """Record a number for the whole call."""
+        """Record a number per call."""
         number = parse_reward(value)
         if not isinstance(number, float):
-            raise ValueError(f"log_metric({name!r}) has {describe_value(value)}; {NUMBER} is needed")
+            raise ValueError(f"log_metric({name!r}): must be {NUMBER}; got {describe_value(value)}")
         self._store(name, [number] * self._count)
 
     def _store(self, name: str, values: list[Any]) -> None:
@@ -115,17 +115,17 @@ class _RecordedValues:
             try:
                 str(text).encode()
             except UnicodeEncodeError:
-                raise ValueError(f"{text!r} is recorded, which has half of a surrogate pair; no text has") from None
+                raise ValueError(f"{text!r} has half of a surrogate pair, which is not valid text") from None
         self.columns[str(name)] = values
 
 
 def is_loggable(value: Any) -> bool:
-    """Return whether a value is text, None or a number whose mean over a rollout is finite."""
+    """Return whether a value is text, None or a number with a finite mean over a rollout."""
     return abs(value) <= LARGEST_REWARD if isinstance(value, (int, float)) else isinstance(value, str | None)
 
 
 def parse_reward(result: Any) -> Any:
-    """Return a reward as a float, None, or ``{"wrong": what it is}``."""
+    """Convert a reward to a float or None; return ``{"wrong": description}`` for other values."""
     if result is None:
         return None
     value = result

@@ -1,4 +1,4 @@
-"""Try user files in a separate process before importing them: they may exit, hang or exhaust memory."""
+"""Try user files in a separate process before importing them, since they may exit, hang or exhaust memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.user_code import UserFile, display_path, load_module
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Target, shared_pool
 
-# Limits of the process. The margin on the files' deadlines is for imports of this project, and code in C.
+# Limits of the process. The margin on the files' timeout is for imports of the project, and code in C.
 _MEMORY_MIB, _MARGIN = 16_384, 60.0
 
 
 def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> None:
-    """Call a function of this project with the files in a separate process.
+    """Call a function of the project with the files in a separate process.
 
     Args:
-        function: `module:function`, called with the files and, if given, the values.
+        function: `module:function`, called with the files and, if not None, the values.
         values: JSON.
     Raises:
         UserError: the function raised it, or the files ended the process.
@@ -35,7 +35,7 @@ def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> N
 def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
     seconds = user_code.IMPORT_TIMEOUT
     limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
-    pool = shared_pool(Target(f"{__name__}:ready", purpose="tries files"), limits)
+    pool = shared_pool(Target(f"{__name__}:make_handler", purpose="tries files"), limits)
     job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
     event = "while it was loaded" if job["values"] is None else "during its trial"
     try:
@@ -47,9 +47,9 @@ def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str,
 
 
 def make_handler(settings: Any) -> Callable[[Any], list[str]]:
-    """Return the job handler of :func:`try_files`: the problems of the files."""
+    """Return the job handler of :func:`try_files`, which returns the errors of the files."""
 
-    def answer(job: Mapping[str, Any]) -> list[str]:
+    def handle(job: Mapping[str, Any]) -> list[str]:
         module, _, name = job["function"].partition(":")
         function = getattr(importlib.import_module(module), name)
         files = [UserFile.from_json(file) for file in job["files"]]
@@ -61,4 +61,4 @@ def make_handler(settings: Any) -> Callable[[Any], list[str]]:
             return list(error.problems)
         return []
 
-    return answer
+    return handle

@@ -39,7 +39,7 @@ def test_training_is_refused_before_it_starts_without_a_folder_that_has_the_set(
     code, _, error = outcome(capsys, command, *DIRECTIONS, "--data-dir", tmp_path)
     assert code == 2 and f"task.data_dir='{tmp_path}': no train/dsr_uniform" in error
     code, _, error = outcome(capsys, command, "--task", "math", "task.data=math500", "--data-dir", tmp_path)
-    assert code == 2 and "math500: has test problems only" in error
+    assert code == 2 and "math500: has only test problems" in error
 
 
 def test_plan_counts_the_problems_that_are_on_this_machine(capsys, folder):

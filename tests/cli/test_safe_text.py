@@ -97,7 +97,7 @@ def test_an_address_without_its_secrets(text: str) -> None:
         "avg@4, kk:pass@32 and math500:pass@1",
         "a@b",
         "x?y=1",
-        "task.data=owner/name:main@v1.0 is no such name",
+        "task.data=owner/name:main@v1.0 is not one",
         "owner/name:main@v1.0.",
         "'owner/name:main@v1.0': no such revision",
         "owner/name:main@0123456789abcdef0123456789abcdef01234567, and others",

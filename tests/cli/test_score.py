@@ -128,8 +128,8 @@ def test_bytes_that_are_no_text_and_objects_that_are_no_json(
     good = json.dumps({"problem": KK, "response": RIGHT}).encode()
     bad = {
         b'{"problem": "\xff", "response": ""}': "not UTF-8 (byte 14 of the line, 0xff)",
-        b'{"problem": {"solution": [NaN]}, "response": ""}': "NaN is no JSON",
-        b'{"problem": {"target": -Infinity}, "response": ""}': "-Infinity is no JSON",
+        b'{"problem": {"solution": [NaN]}, "response": ""}': "NaN is not JSON",
+        b'{"problem": {"target": -Infinity}, "response": ""}': "-Infinity is not JSON",
         b'{"problem": {"target": 1e400}, "response": ""}': "1e400 is larger than any float",
         b'{"problem": {"question": "\\ud800"}, "response": ""}': "half of a surrogate pair",
         b'{"problem": {"target": ' + b"1" * 5000 + b'}, "response": ""}': "not a JSON object",

@@ -38,9 +38,13 @@ REWARDS = [
 ]
 TASKS = [
     ("problems", "return None", "{file}:22: problems returned no train problem"),
-    ("problems", "yield {'question': b'x'}", "{file}:22: problems returned"),
-    ("prompt", "return None", "{file}:31: prompt returned None (NoneType)"),
-    ("judge", "return 'good'", "{file}:34: judge returned 'good' (str)"),
+    ("problems", "yield {'question': b'x'}", "{file}:22: problems must return JSON values"),
+    (
+        "prompt",
+        "return None",
+        "{file}:31: prompt must return text",
+    ),
+    ("judge", "return 'good'", "{file}:34: judge must return a number"),
     ("judge", "import os; os._exit(0)", "it ended its process with exit code 0"),
     ("judge", "import sys; sys.exit(0)", "judge raised SystemExit: 0"),
 ]

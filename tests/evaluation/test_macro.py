@@ -56,7 +56,7 @@ def test_acpo_table_2_and_dgpo_table_3() -> None:
         ("dgpo", 32, (0.332, 0.277, 0.795, 0.776, 0.261, 0.463), 0.484),
     ]:
         average = SUITES[suite].averages[0]
-        names = [name for name, _ in average.parts]
+        names = [name for name, _ in average.figures]
         columns = {name: both(**{f"avg_{samples}": value}) for name, value in zip(names, printed, strict=True)}
         found = compute_average(average, columns, dict.fromkeys(names, samples), dict.fromkeys(names, samples))
         assert not isinstance(found, str)

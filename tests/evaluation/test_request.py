@@ -228,7 +228,7 @@ def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(
     assert asked("trained", "eval.benchmark=[]") == asked("trained", "task.name=kk") == [None]
     assert asked(str(models[0])) == [None]
     assert asked(str(models[0]), "eval.benchmark=[aime24]") == ["aime24"]
-    with pytest.raises(UserError, match=r"eval\.benchmark: math50: unknown"):
+    with pytest.raises(UserError, match=r"eval\.benchmark: unknown benchmark .math50"):
         asked("trained", "eval.benchmark=math50")
 
 

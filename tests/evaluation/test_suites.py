@@ -64,7 +64,7 @@ def test_averages_are_over_figures_of_the_suite() -> None:
     for suite in SUITES.values():
         figures = {(setting.benchmark, figure) for setting in suite.settings for figure in setting.figures}
         for average in suite.averages:
-            assert set(average.parts) <= figures, (suite.name, average.name)
+            assert set(average.figures) <= figures, (suite.name, average.name)
 
 
 def test_the_papers_numbers() -> None:

@@ -12,7 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.source import LAB_BASES, PRESETS
 from rlvr_cli.tasks import kk_compact as compact
-from rlvr_cli.tasks.kk_puzzles import split_of, structure_key
+from rlvr_cli.tasks.kk_puzzles import hash_split, structure_key
 
 KK = LABS["kk"]
 TINY = KK.recipe.model_validate(
@@ -27,7 +27,7 @@ TINY = KK.recipe.model_validate(
 def test_training_puzzles_are_of_the_train_split_and_depend_on_the_seed_alone():
     pools = KK.pools(TINY, seed=0)
     for pool in pools.values():
-        assert {split_of(structure_key(puzzle.statements)) for puzzle in pool} == {"train"}
+        assert {hash_split(structure_key(puzzle.statements)) for puzzle in pool} == {"train"}
     assert KK.data_hash(pools) == KK.data_hash(KK.pools(TINY, seed=0)) != KK.data_hash(KK.pools(TINY, seed=1))
 
 

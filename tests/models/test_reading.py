@@ -39,7 +39,7 @@ def test_a_lab_reads_its_task(name: str) -> None:
         (["task=math", "task.style=boxed"], "unknown to the tokenizer of lab-math"),
         (["rollout.max_new_tokens=510"], "512 positions. Allowed: up to "),
         ([ENGLISH, "train.on_no_signal=off", "rollout.max_new_tokens=510"], "positions"),
-        (["task.people={8: 1.0}"], "task.people: the compact style writes at most"),
+        (["task.people={8: 1.0}"], "task.people: the compact style supports at most"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_would_work(overrides: list[str], said: str) -> None:

@@ -22,11 +22,11 @@ AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def f(completions, gold): return [0.0]": r"f needs gold; available are .*answer.*task.columns=.*default",
-    "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) has nan",
+    "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"log_metric\('x'\): must be .*got nan",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
     "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 .*from -1e\+30 to",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
-    "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was ended.*reward_timeout",
+    "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was killed.*timeout",
     "def f(completions, **k):\n    x = bytearray(10**10)": r"bad.py:2: MemoryError \(task.reward_memory=512 MiB\)",
     "import os\ndef f(completions, **k): os._exit(5)": r"f: it ended its process with exit code 5",
 }
@@ -105,13 +105,13 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
     task = own(code, "task.reward_failures=0.2")
     assert [one.reason for one in judged(task, *["a"] * 8, "die", "b")] == [*["correct"] * 8, "died", "correct"]
     assert [one.reason for one in judged(task, *["a"] * 8, "hang", "b")] == [*["correct"] * 8, "timeout", "correct"]
-    calls, begin = [], rewards.RewardFunction.begin
+    calls, submit = [], rewards.RewardFunction.submit
 
     def noting(function: rewards.RewardFunction, columns: Any, count: int, seconds: float | None = None) -> Any:
         calls.append(count)
-        return begin(function, columns, count, seconds)
+        return submit(function, columns, count, seconds)
 
-    monkeypatch.setattr(rewards.RewardFunction, "begin", noting)
+    monkeypatch.setattr(rewards.RewardFunction, "submit", noting)
     with pytest.raises(RunError, match="took more than"):
         judged(task, *["hang"] * 200)
     # All together; then alone, until that has taken as long as one call may.
@@ -122,7 +122,7 @@ def test_rewards_that_are_all_none_are_told_and_end_the_run(capfd: pytest.Captur
     task = own("def f(completions, **k): return [None for _ in completions]")
     assert {one.reason for one in judged(task, *"abcdefgh")} == {"unscored"}
     assert "returned None for each of 8 completions" in capfd.readouterr().err
-    with pytest.raises(RunError, match=r"None for each of 3\d completions so far, so there is nothing to learn"):
+    with pytest.raises(RunError, match=r"None for each of 3\d completions so far, so there is no training signal"):
         for _ in range(5):
             judged(task, *"abcdefgh")
     assert not capfd.readouterr().err

@@ -273,7 +273,7 @@ def test_a_second_fetch_leaves_it_and_what_was_changed_or_put_there_is_not_repla
     of_gsm8k(hub)
     first = fetch(task_to_fetch("gsm8k"), Path(PUBLIC))
     assert fetch(task_to_fetch("gsm8k"), Path(PUBLIC)) == first
-    assert "is there, 120 problems" in capsys.readouterr().out
+    assert "already fetched: 120 problems" in capsys.readouterr().out
     assert fetch(task_to_fetch("gsm8k"), Path(PUBLIC), revision="v2").revision == "v2"
     (Path(PUBLIC) / "gsm8k" / "train.jsonl").unlink()
     assert fetch(task_to_fetch("gsm8k"), Path(PUBLIC)).revision == COMMIT, "a missing file is fetched again"
@@ -282,12 +282,12 @@ def test_a_second_fetch_leaves_it_and_what_was_changed_or_put_there_is_not_repla
     assert "gsm8k/test.jsonl: was changed" in capsys.readouterr().err
     assert rlvr(["tasks", "fetch", "gsm8k", "--overwrite"]) == 0
     write(Path("own") / "math" / "test.jsonl", ["mine"])
-    with pytest.raises(UserError, match=r"math/test\.jsonl: is where the data set belongs, but was not fetched"):
+    with pytest.raises(UserError, match=r"math/test\.jsonl: exists, but was not fetched"):
         fetch(task_to_fetch("math"), Path("own"))
 
 
 def test_a_fetch_that_fails_leaves_nothing(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"cannot load main, train .*or give a local file"):
+    with pytest.raises(UserError, match=r"cannot load main, train .*or use a local file"):
         fetch(task_to_fetch("gsm8k"), Path(PUBLIC))
     with pytest.raises(UserError, match=r"cannot load orz_math_57k_collection\.json \(FileNotFoundError"):
         fetch(task_to_fetch("orz_57k"), Path(PUBLIC))

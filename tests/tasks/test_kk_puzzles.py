@@ -56,7 +56,7 @@ def test_the_solver_misses_nothing_and_generated_puzzles_have_one_solution_and_s
         for split in ("train", "dev", "test"):
             puzzle = puzzles.generate_puzzle(rng, people=people, compound=0.7, depth=depth, split=split)
             assert brute_force(puzzle.statements) == [puzzle.solution]
-            assert puzzles.split_of(puzzles.structure_key(puzzle.statements)) == split
+            assert puzzles.hash_split(puzzles.structure_key(puzzle.statements)) == split
 
 
 @pytest.mark.parametrize("people", [2, 3, 4, 5])
@@ -93,8 +93,8 @@ def test_operand_order_and_double_negation_do_not_make_a_new_structure():
 def test_split_shares():
     rng = random.Random(0)
     keys = {puzzles.structure_key(puzzles.generate_puzzle(rng, people=5).statements) for _ in range(5)}
-    assert {puzzles.split_of(key) for key in keys} == {"train"}
+    assert {puzzles.hash_split(key) for key in keys} == {"train"}
     counts = {"train": 0, "dev": 0, "test": 0}
     for number in range(8000):
-        counts[puzzles.split_of(str(number))] += 1
+        counts[puzzles.hash_split(str(number))] += 1
     assert counts["dev"] == pytest.approx(1000, abs=120) and counts["test"] == pytest.approx(1000, abs=120)

@@ -8,7 +8,7 @@ import pytest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.tasks.kk_puzzles import split_of
+from rlvr_cli.tasks.kk_puzzles import hash_split
 
 
 def task(style: str = "compact", **config: Any) -> Task:
@@ -35,7 +35,7 @@ def test_held_out_problems_are_distinct_prompts_and_share_no_structure_with_trai
     for name in ("dev", "test"):
         assert len({problem.id for problem in parts[name]}) == len(parts[name])
         assert len({kk.prompt(problem, None) for problem in parts[name]}) == len(parts[name])
-        assert {split_of(str(problem.structure)) for problem in parts[name]} == {name}
+        assert {hash_split(str(problem.structure)) for problem in parts[name]} == {name}
     train, dev, test = ({problem.structure for problem in part} for part in parts.values())
     assert not train & dev and not train & test and not dev & test
     assert {problem.id for problem in kk.problems("test", 60, 0)} <= {problem.id for problem in held_out}, (

@@ -49,8 +49,8 @@ def test_every_golden_case_scores_as_the_public_code_does(golden_cases: list[dic
     for case in golden_cases:
         roles = solution_roles(case["inputs"]["solution_text_format"])
         # Prompt and response, as the public code scores them: it reports the answer block whatever the format.
-        response, has_header = reward._response_part(case["inputs"]["text"])
-        answer = last_tagged(response) if has_header else None
+        response = reward._strip_header(case["inputs"]["text"])
+        answer = last_tagged(response) if response != case["inputs"]["text"] else None
         format_ok = reward._has_valid_format(response)
         read = reward._parse_paper_roles(answer, list(roles)) if format_ok and answer else None
         score = sum(reward.reward_parts(reward.ParsedRoles(format_ok, read), tuple(roles.values())).values())

@@ -83,7 +83,7 @@ def test_a_file_without_a_split_in_its_name_is_divided_and_another_serves_its_ow
     assert not has_fixed_split(str(path)) and has_fixed_split(str(tmp_path))
     path = write(tmp_path / "x.test.jsonl", rows(kind, 30))
     assert has_fixed_split(str(path)) and len(ids(kind, path, "test")) == len(ids(kind, path, "all")) == 30
-    assert "holds test problems, and train ones were requested" in wrong(kind, path, "train")[0]
+    assert "has only test problems, and train ones were requested" in wrong(kind, path, "train")[0]
 
 
 @TASKS
@@ -119,9 +119,9 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         "no/such/folder": "no such file or folder, and not a hub id",
         "countdwn": "Did you mean `countdown`",
         str(tmp_path / "missing.jsonl"): "no such file or folder",
-        str(tmp_path / "empty.test.jsonl"): "no test problem in it",
+        str(tmp_path / "empty.test.jsonl"): "has no test problem",
         str(tmp_path / "torn.test.jsonl.gz"): "cannot be read",
-        str(tmp_path / "rows.txt"): "Its name must end in .jsonl, .jsonl.gz, .json, .csv or .parquet",
+        str(tmp_path / "rows.txt"): "the name of a file of rows must end in .jsonl, .jsonl.gz, .json, .csv or .parquet",
         str(tmp_path / "nothing"): "no file of rows in this folder",
         str(tmp_path / "few.test.jsonl"): "no test problem with 3 numbers (it has 4 numbers)",
     }.items():
@@ -158,21 +158,25 @@ BAD_ROWS: list[tuple[Any, Any, str]] = [
     (Countdown, {"id": "n0", "nums": [1, 2, 3], "target": 6}, "id 'n0' is also that of"),
     (Countdown, {"nums": "1 2 3", "target": 6}, "nums must be a list of whole numbers"),
     (Countdown, {"nums": [1, 2, -3], "target": 6}, "nums must be a list of whole numbers"),
-    (Countdown, {"nums": [1], "target": 1}, "nums has 1 numbers; allowed are 2 to 6"),
+    (Countdown, {"nums": [1], "target": 1}, "nums must have 2 to 6 numbers; got 1"),
     (Countdown, '{"nums": [1, 2, 3], "target": 1e400}', "larger than any float"),
     (Countdown, {"nums": [1, 2, 3], "target": "6"}, "target must be a whole number"),
     (KnightsAndKnaves, {"question": "q"}, "no field names, solution"),
-    (KnightsAndKnaves, {"names": ["Ann"], "solution": [True]}, "1 names; allowed are 2 to 8"),
+    (KnightsAndKnaves, {"names": ["Ann"], "solution": [True]}, "names must have 2 to 8 entries; got 1"),
     (KnightsAndKnaves, {"names": ["Ann", "Ann"]}, "names must be a list of different names"),
     (KnightsAndKnaves, {"statements": "__import__('os').getcwd()"}, "statements cannot be read"),
-    (KnightsAndKnaves, {"statements": "(('lying', 1), ('lying', 0))"}, "do not have the stated solution as their only"),
+    (
+        KnightsAndKnaves,
+        {"statements": "(('lying', 1), ('lying', 0))"},
+        "solution must be the only solution of statements",
+    ),
     (MathTask, {"question": "?"}, "no field answer"),
     (MathTask, {"answer": "$ $"}, "answer is empty"),
     (MathTask, {"answer": "\frac{1}{2}"}, "answer has the control character"),
     (MathTask, '{"question": "?", "answer": ' + "[" * 700 + "1" + "]" * 700 + "}", ""),
-    (MathTask, '{"question": "?", "answer": NaN}', "no JSON"),
-    (GSM8K, '{"question": "?", "answer": 1' + "7" * 308 + "}", "is not a number"),
-    (GSM8K, {"answer": "a lot"}, "is not a number"),
+    (MathTask, '{"question": "?", "answer": NaN}', "not JSON"),
+    (GSM8K, '{"question": "?", "answer": 1' + "7" * 308 + "}", "answer must be a number"),
+    (GSM8K, {"answer": "a lot"}, "answer must be a number"),
     (GSM8K, {"question": " "}, "question must be text"),
     (HiTab, {"answer": []}, "answer must be a list"),
     (HiTab, {"table": None}, "a row needs question and table"),
@@ -220,7 +224,7 @@ def test_values_at_the_edge_of_json_mean_what_they_say(tmp_path: Path) -> None:
 def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for text, message in (
         (b"", "is empty"),
-        (b"id,question,answer,answer\n1,?,2,3\n", "several columns are called 'answer'"),
+        (b"id,question,answer,answer\n1,?,2,3\n", "duplicate column names 'answer'"),
         (b"question,answer\n?,1\nwhat?,1,2\n", ":3: 3 cells in 2 columns"),
         (b"question,answer\n?,1\n\xff?,1\n", ":3: not UTF-8 (byte 1 of the line, 0xff)"),
         (b'question,answer\n?,1\n"never closed,1\n', ":3: cannot be read as CSV"),
@@ -233,8 +237,8 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "cannot be read as parquet" in wrong(MathTask, tmp_path / "cut.parquet")[0]
     twice = pyarrow.table([["?"], ["1"], ["2"]], names=["question", "answer", "answer"])
     pyarrow.parquet.write_table(twice, whole)
-    assert "several columns are called 'answer'" in wrong(MathTask, whole)[0]
-    for content, message in ((b'{"question": "?"}', "is not a list of rows"), (b"\xff[]", "not UTF-8")):
+    assert "duplicate column names 'answer'" in wrong(MathTask, whole)[0]
+    for content, message in ((b'{"question": "?"}', "must be a list of rows"), (b"\xff[]", "not UTF-8")):
         (tmp_path / "set.json").write_bytes(content)
         assert message in wrong(MathTask, tmp_path / "set.json")[0]
 
@@ -265,11 +269,14 @@ def test_a_style_that_needs_what_rows_lack_is_refused(tmp_path: Path) -> None:
     data = {kind: str(write(tmp_path / f"{kind.__name__}.test.jsonl", rows(kind, 3))) for kind in ROWS}
     write(tmp_path / "large.test.jsonl", [{"nums": [300, 4, 5], "target": 309}])
     for task, message in (
-        (KnightsAndKnaves(data=data[KnightsAndKnaves], people={2: 1.0}, style="compact"), "rows with `statements`"),
-        (MathTask(data=data[MathTask], style="compact"), "rows with `story`"),
+        (
+            KnightsAndKnaves(data=data[KnightsAndKnaves], people={2: 1.0}, style="compact"),
+            "needs `statements` in every row",
+        ),
+        (MathTask(data=data[MathTask], style="compact"), "need `story` in every row"),
         (
             Countdown(data=str(tmp_path / "large.test.jsonl"), numbers={3: 1.0}, largest=20).for_model("compact"),
-            "words for whole numbers of 0 to 144",
+            "supports whole numbers of 0 to 144",
         ),
     ):
         with pytest.raises(UserError, match=message):

@@ -90,9 +90,9 @@ def test_a_story_that_cannot_be_is_refused_with_its_place():
     ):
         with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
             TASK.row_problem({**row, "story": story}, "rows.jsonl:7")
-    with pytest.raises(UserError, match=r"rows\.jsonl:7: the answer of its story is 21, not 3"):
+    with pytest.raises(UserError, match=r"rows\.jsonl:7: answer must be the story's, 21; got 3"):
         TASK.row_problem({**row, "story": to_row(EXAMPLE)}, "rows.jsonl:7")
-    with pytest.raises(UserError, match=r"task\.reward=gtpo pays"):
+    with pytest.raises(UserError, match=r"task\.reward=gtpo rewards"):
         MathTask(data=STORIES, reward="gtpo").for_model("compact")
 
 

@@ -82,7 +82,7 @@ def test_a_gold_answer_with_a_box_is_its_content_and_a_damaged_one_is_named():
     solved = MathTask().problem_from({"question": "?", "answer": r"It is $\boxed{2}$."}, "rows.jsonl:7")
     assert solved.data["answer"] == "2"
     for damaged in ("\frac{1}{2}", "2\times 3", "\beta", "\\left(1\right)"):
-        with pytest.raises(UserError, match=r"rows\.jsonl:7: answer has the control character.*written twice"):
+        with pytest.raises(UserError, match=r"rows\.jsonl:7: answer has the control character.*Double the"):
             MathTask().problem_from({"question": "?", "answer": damaged}, "rows.jsonl:7")
 
 

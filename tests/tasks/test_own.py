@@ -108,7 +108,7 @@ def test_correct_is_the_word_of_one_function(folder: Path, capsys: pytest.Captur
     found = task.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
     assert [verdict.reward for verdict in found] == [1.0, 0.0, 0.0, -1.0]
     assert [verdict.correct for verdict in found] == [True, True, False, False]
-    assert "correct = exact is 1, or above 0.5 where it is graded (task.correct, " in task.describe_data()
+    assert "correct = exact is 1, or above 0.5 if it is graded (task.correct, " in task.describe_data()
     # What it is multiplied by takes nothing from it either.
     light = own(both, "task.reward_weights=[0.1, 1]", "task.reward_timeout=600")
     assert light.judge_many(asked[:1], ["2"], [False], [[1] * 8])[0].correct
@@ -221,7 +221,9 @@ def test_a_system_turn_of_the_rows_stands_before_the_question_where_a_template_h
         joined = [{"role": "user", "content": "Think first.\n\nBe short.\n\n1 + 1?"}, *asked[2:]]
         assert task.prompt(found, Chat("system")) == written(joined)
         assert task.prompt(found, Chat()).endswith(written(asked))
-    with pytest.raises(UserError, match=r"write the messages as text with task.prompt_template and set task.chat_temp"):
+    with pytest.raises(
+        UserError, match=r"convert the messages to text with task.prompt_template and set task.chat_temp"
+    ):
         task.prompt(found, Chat("system", "user"))
     # An answer in front of the question is nobody's question.
     found = task.problem_from({"prompt": [turns[0], *more], "answer": "4"}, "rows.jsonl:1")
@@ -242,8 +244,8 @@ def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.C
     task = own("task.data=rows.parquet")
     assert {name for one in task.problems("train", 99, 0) for name in one.data} == {"question", "answer"}
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("column when is left out: JSON has no values of its type (datetime)") == 1
-    assert said.count("column image is left out") == 1
+    assert said.count("column when is dropped: its type datetime is not a JSON type") == 1
+    assert said.count("column image is dropped") == 1
     for override in ('task.prompt_template="{{ when }}"', "task.columns={prompt: when}"):
         with pytest.raises(UserError, match=r"rows.parquet, row 1: .*when"):
             load_config(
@@ -262,7 +264,7 @@ def test_keys_that_cannot_stand_are_refused(folder: Path, capsys: pytest.Capture
         (("task.reward=[]",), "no reward function"),
         (("task.reward=[rewards.py:exact, rewards.py:exact]",), "Rename one"),
         (("task.reward_weights=[1, 2]",), "2 numbers and task.reward 1"),
-        (("task.reward_values=[1, 0]",), "lowest value first"),
+        (("task.reward_values=[1, 0]",), "must be .lowest, highest."),
         (("task.correct=exat",), r"unknown reward function\. Did you mean `exact`\? Allowed: exact"),
         (("task.chat_template=false", "task.chat_template_kwargs={enable_thinking: true}"), "leaves it out"),
         (("task.held_out=0.5",), "less than 0.5|below 0.5"),

@@ -37,7 +37,7 @@ def evil(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReasoningGym]:
     """A data set `evil` whose verifier does what its answers say."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(task, "_TARGET", Target("evil_gym:ready", purpose="does evil"))
-    for known in ("_pool", "_find_mistakes"):
+    for known in ("_pool", "_find_errors"):
         monkeypatch.setattr(task, known, lru_cache(getattr(task, known).__wrapped__))
     yield made("evil", deadline=0.3)
     for deadline in (None, 0.3):
@@ -152,14 +152,14 @@ def test_a_run_draws_from_several_data_sets(tmp_path: Path, capsys: pytest.Captu
 @needs_it
 def test_bad_input_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, hint in (
-        (["rg:"], "name a data set of reasoning-gym, as rg:countdown"),
+        (["rg:"], "must name data sets of reasoning-gym, as rg:countdown"),
         (["rg"], "names no data set"),
-        (["rg:countdown,chain_sum=much"], "the weight of chain_sum is not a number: 'much'"),
+        (["rg:countdown,chain_sum=much"], "the weight of chain_sum must be a number; got 'much'"),
         (["rg:countdwn"], "task.datasets.countdwn: unknown data set of reasoning-gym. Did you mean `countdown`?"),
-        (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier reads no minus sign"),
+        (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier ignores minus signs"),
         (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: unknown key. Did you"),
-        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (says"),
-        (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed follow from run.seed"),
+        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (error"),
+        (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed cannot be set; run.seed"),
         (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "task.options.gdc: unknown data set. Did you mean `gcd`?"),
     ):
         assert rlvr(["tasks", "show", *arguments]) == 2

@@ -71,7 +71,7 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         "7: completion has text without tokens in the model's tokenizer: 'is'",
         "8: the completion has 151 tokens, more than rollout.max_new_tokens=144",
         "9: completion: \\ud800 is half of a surrogate pair",
-        "10: not a JSON object (ValueError: NaN is no JSON)",
+        "10: not a JSON object (ValueError: NaN is not JSON)",
     ]
     assert len(caught.value.problems) == len(expected)
     for problem, words in zip(caught.value.problems, expected, strict=True):

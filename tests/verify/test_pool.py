@@ -83,21 +83,21 @@ def test_a_timeout_is_that_of_its_pair_and_is_not_remembered(hurried: MathPool, 
     """Nor does the start of a cold worker count."""
     assert hurried.judge_many([HARD, SLOW, HARD[::-1], SLOW]) == [EQUAL, TIMEOUT, EQUAL, TIMEOUT]
     assert asked == [HARD, SLOW, HARD[::-1]]
-    with hurried.pending() as pending:
-        pending.add(*SLOW)
-        assert pending.outcome(*SLOW) == TIMEOUT
-        pending.add(*SLOW)
-        assert pending.outcome(*SLOW) == TIMEOUT, "within one judgement it has one outcome"
+    with hurried.start_batch() as batch:
+        batch.submit(*SLOW)
+        assert batch.result(*SLOW) == TIMEOUT
+        batch.submit(*SLOW)
+        assert batch.result(*SLOW) == TIMEOUT, "within one judgement it has one outcome"
     assert asked[3:] == [SLOW]
 
 
 def test_what_has_not_begun_when_the_judgement_is_given_up_is_not_judged(
     hurried: MathPool, asked: list[tuple[str, str]]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), hurried.pending() as pending:
-        pending.add(*SLOW)
+    with pytest.raises(KeyboardInterrupt), hurried.start_batch() as batch:
+        batch.submit(*SLOW)
         until(lambda: asked)
-        pending.add("x+5", "5+x")
+        batch.submit("x+5", "5+x")
         raise KeyboardInterrupt
     assert hurried.judge("x+1", "1+x+0") == EQUAL
     assert asked == [SLOW, ("x+1", "1+x+0")]

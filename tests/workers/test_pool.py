@@ -289,7 +289,7 @@ def test_a_worker_is_replaced_after_so_many_jobs(target: Target) -> None:
 
 
 def test_code_of_ours_has_limited_address_space_and_ends_with_its_memory(target: Target) -> None:
-    ours = replace(target, ours=True)
+    ours = replace(target, trusted=True)
     with Pool(ours, Limits(20.0, memory_mib=512)) as pool:
         assert asked(pool, "limit") == 512 * 2**20
         with pytest.raises(WorkerDied, match="exit code 1"):
@@ -327,7 +327,7 @@ def test_a_worker_that_cannot_be_started_is_an_error_and_the_pool_goes_on(
         patch.undo()
         assert asked(other, "next") == [1, {"a": 1}]
     for limits, workers in ((Limits(1.0), 0), (Limits(0.0), 1), (Limits(1.0, memory_mib=10), 1)):
-        with pytest.raises(ValueError, match="a pool needs"):
+        with pytest.raises(ValueError, match="a pool must have"):
             Pool(pool.target, limits, workers)
 
 
@@ -371,7 +371,7 @@ if sys.platform == "linux":
     import ctypes
     ctypes.CDLL(None).prctl(24, 24)  # Not even root raises a limit again.
     resource.setrlimit(resource.RLIMIT_AS, (900 * 2**20, 900 * 2**20))
-pool = Pool(Target("mine:make", ours=True), Limits(20.0))
+pool = Pool(Target("mine:make", trusted=True), Limits(20.0))
 assert sys.platform != "linux" or pool.submit("limit").result() == 900 * 2**20, "a lower limit of the system stays"
 parents = [pool.submit("job") and pool.submit("job").result() and pid for pid in pool.pids]
 child = os.fork()
