@@ -129,7 +129,7 @@ def test_a_launcher_that_asks_for_fsdp_is_refused(
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     done = run_here(capsys, "train", f"run.dir={tmp_path}")
-    assert done.code == 2 and "asks for FSDP" in done.err and "launch.deepspeed=zero3" in done.err
+    assert done.code == 2 and "requests FSDP" in done.err and "launch.deepspeed=zero3" in done.err
     assert not list(tmp_path.iterdir())
 
 
