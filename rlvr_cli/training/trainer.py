@@ -419,7 +419,7 @@ class PolicyTrainer(GRPOTrainer):
         return outputs
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
-        """Sample and score held-out prompts as TRL does, and log their rewards; there is no loss."""
+        """Sample and score held-out prompts as TRL does, and log their rewards, no loss."""
         with torch.no_grad():
             self._generate_with_trl(inputs)
         assert self._trl_rewards is not None

@@ -40,7 +40,7 @@ class VllmServer(Engine):
     Args:
         longest: tokens of the longest prompt and completion together.
     Raises:
-        UserError: vLLM is not installed, the server does not respond or cannot update weights, or there is no GPU.
+        UserError: vLLM is not installed, the server does not respond or cannot update weights, or no GPU is available.
 
     Attributes:
         step: the optimizer step of the server's weights; None = not the run's.

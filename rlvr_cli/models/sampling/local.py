@@ -117,7 +117,7 @@ def _free_memory(device: torch.device) -> int | None:
 
 
 def _rows_per_batch(decoder: Decoder, length: int) -> int:
-    """Return the rows of a batch: as many as fit the CPU's cache, or the size of the weights, which each step reads."""
+    """Return the number of rows whose keys and values fit the CPU's cache, or the size of the weights."""
     if decoder.device.type != "cpu":
         return MAX_ROWS
     row_bytes = length * decoder.memory.kv_token
