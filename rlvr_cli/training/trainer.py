@@ -303,7 +303,8 @@ class PolicyTrainer(GRPOTrainer):
                     outputs = self.forward.infer(self.model, later, self._grad_mask(later))
                     later["old_log_probs"] = outputs.log_probs
             self.on_updates_begin(rollout)
-        return self._step_rows[self.state.global_step % self.args.steps_per_generation]
+        rows_of_step: TensorRows = self._step_rows[self.state.global_step % self.args.steps_per_generation]
+        return rows_of_step
 
     def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Collect and score the rollout; return its rows from all processes, with advantages."""
