@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, QLoRA): attaching, saving and merging."""
+"""Attach, save and merge low-rank adapters (LoRA, QLoRA)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, AdapterBase
 
-# PEFT's name of the adapter, part of parameter names but not of tensor names in files.
+# PEFT's name of the adapter, in parameter names but not in tensor names of files.
 NAME = "default"
-SAMPLED_FROM_EACH = 1024
-# PEFT's false warning for fused experts: it searches for modules of these names, and then adapts parameters.
+VALUES_PER_TENSOR = 1024
+# PEFT's false warning for fused experts: it searches for modules of these names, but adapts parameters.
 PATTERNS_OF_PARAMETERS = "The following (rank|alpha)_pattern keys did not match"
 
 
 def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConfig | None:
-    """Return PEFT's configuration of the adapter, or None where every weight is trained."""
+    """Return PEFT's configuration of the adapter; None if every weight is trained."""
     if isinstance(adapter, NoAdapterConfig):
         return None
     return LoraConfig(
@@ -44,93 +44,93 @@ def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConf
 
 
 def check_targets(adapter: LoRAConfig | QLoRAConfig, model: Any) -> None:
-    """Raise UserError for target names without a linear layer in ``model``, or of the head.
+    """Raise UserError for targets that are not linear layers of ``model``, or the head.
 
     Also for routers that are linear layers with further outputs (Llama 4, Phi-MoE): PEFT would adapt them and fail in
     the first forward pass.
     """
     linear: dict[str, None] = {}
     head = model.get_output_embeddings()
-    barred = set()
+    excluded = set()
     for path, module in model.named_modules():
         name = path.rsplit(".", 1)[-1]
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             linear.setdefault(name)
-        if module is head or _returns_more(module):
-            barred.add(name)
-    allowed = [name for name in linear if name not in barred]
-    routers = [path for path, module in model.named_modules() if _returns_more(module)]
+        if module is head or _has_extra_outputs(module):
+            excluded.add(name)
+    allowed = [name for name in linear if name not in excluded]
+    routers = [path for path, module in model.named_modules() if _has_extra_outputs(module)]
     if adapter.targets is None and routers:
         raise UserError(
-            f"model.adapter: {routers[0]} of this model is a linear layer that returns more than its product and takes "
-            f"no adapter. Name the layers to adapt: 'model.adapter.targets=[{', '.join(allowed)}]'."
+            f"model.adapter: {routers[0]} of this model is a linear layer with extra outputs and supports no adapter. "
+            f"Set the layers to adapt: 'model.adapter.targets=[{', '.join(allowed)}]'."
         )
-    wrong = [name for name in adapter.targets or () if name not in allowed]
-    if wrong:
+    invalid = [name for name in adapter.targets or () if name not in allowed]
+    if invalid:
         raise UserError(
-            f"model.adapter.targets: {', '.join(wrong)}: not a linear layer of this model that can take an adapter. "
+            f"model.adapter.targets: {', '.join(invalid)}: not a linear layer of this model that supports an adapter. "
             f"Allowed: {', '.join(allowed)}."
         )
 
 
-def _returns_more(module: Any) -> bool:
-    of_model = type(module).__module__.startswith("transformers.models.")
-    return isinstance(module, nn.Linear) and of_model and type(module).forward is not nn.Linear.forward
+def _has_extra_outputs(module: Any) -> bool:
+    is_custom = type(module).__module__.startswith("transformers.models.")
+    return isinstance(module, nn.Linear) and is_custom and type(module).forward is not nn.Linear.forward
 
 
 def experts_without_adapter(adapter: LoRAConfig | QLoRAConfig, model: Any) -> tuple[str, ...]:
-    """Return the experts' weights of a mixture (``experts.down_proj``) that the adapter leaves out.
+    """Return the weights of experts in a mixture (``experts.down_proj``) that get no adapter.
 
     transformers has one tensor for all experts of a layer, which PEFT adapts in supported models. Tested on the meta
-    device. Raises UserError where PEFT fails.
+    device. Raises UserError if PEFT fails.
     """
-    if not _experts(model):
+    if not _expert_weights(model):
         return ()
     with torch.device("meta"):
         plain = type(model)(copy.deepcopy(model.config))
     try:
-        tried = _with_adapter(plain, peft_config(adapter), low_cpu_mem_usage=True)
+        wrapped = _add_adapter(plain, peft_config(adapter), low_cpu_mem_usage=True)
     except ValueError as error:
         if not adapter.dropout:
-            raise UserError(f"model.adapter: cannot be put on this mixture of experts: {error}") from error
+            raise UserError(f"model.adapter: cannot adapt this mixture of experts: {error}") from error
         raise UserError(
-            f"model.adapter.dropout={adapter.dropout:g}: adapters on the experts of a mixture take no dropout. Set it "
-            "to 0, or name other layers in model.adapter.targets."
+            f"model.adapter.dropout={adapter.dropout:g}: adapters on the experts of a mixture support no dropout. Set "
+            "it to 0, or other layers in model.adapter.targets."
         ) from error
     adapted = {
         (id(layer.get_base_layer()), layer.parameter_name)
-        for layer in tried.modules()
+        for layer in wrapped.modules()
         if isinstance(layer, ParamWrapper)
     }
-    without = {name for key, name in _experts(tried).items() if key not in adapted}
+    without = {name for key, name in _expert_weights(wrapped).items() if key not in adapted}
     return tuple(sorted(without))
 
 
-def _experts(model: Any) -> dict[tuple[int, str], str]:
+def _expert_weights(model: Any) -> dict[tuple[int, str], str]:
     """Return (id of the module, name in it) -> full name of every weight with a matrix for each expert."""
-    named = {}
+    names = {}
     for path, module in model.named_modules():
         *_, module_name = path.replace(".base_layer", "").split(".")
         for name, weight in module.named_parameters(recurse=False):
             if "expert" in module_name and weight.ndim == 3:
-                named[id(module), name] = f"{module_name}.{name}"
-    return named
+                names[id(module), name] = f"{module_name}.{name}"
+    return names
 
 
 def trained_tensors(model: Any) -> dict[str, Tensor]:
-    """Return the trained weights, the adapters', by their names in PEFT's files."""
+    """Return the adapters' weights by their names in PEFT's files."""
     return {_file_name(name): weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 @torch.no_grad()
 def load_trained_tensors(model: Any, tensors: dict[str, Tensor]) -> None:
     """Load the weights of :func:`trained_tensors`. Raises ValueError for other layers or shapes than the model's."""
-    own = {_file_name(name): weight for name, weight in model.named_parameters() if ".lora_" in name}
-    if own.keys() != tensors.keys():
-        raise ValueError(f"the adapter has other layers than the model: {sorted(own.keys() ^ tensors.keys())[:3]}")
-    for name, weight in own.items():
+    weights = {_file_name(name): weight for name, weight in model.named_parameters() if ".lora_" in name}
+    if weights.keys() != tensors.keys():
+        raise ValueError(f"the adapter has other layers than the model: {sorted(weights.keys() ^ tensors.keys())[:3]}")
+    for name, weight in weights.items():
         if weight.shape != tensors[name].shape:
-            raise ValueError(f"{name} has the shape {tuple(tensors[name].shape)}, not {tuple(weight.shape)}")
+            raise ValueError(f"the shape of {name} must be {tuple(weight.shape)}; got {tuple(tensors[name].shape)}")
         weight.copy_(tensors[name])
 
 
@@ -139,32 +139,31 @@ def _file_name(parameter: str) -> str:
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 over names and shapes of a model's tensors and up to 1024 evenly spread values of each.
+    """Return the SHA-256 of the names and shapes of a model's tensors and of about 1024 evenly spaced values of each.
 
-    Of a model in 4 bits, only the unpacked weights: packing depends on the device.
+    Excludes weights in 4 bits, whose packing depends on the device.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not tensor.is_floating_point() or ".weight." in name:
             continue
         flat = tensor.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // SAMPLED_FROM_EACH)].float().cpu().contiguous()
+        values = flat[:: max(1, flat.numel() // VALUES_PER_TENSOR)].float().cpu().contiguous()
         digest.update(f"{name}:{tuple(tensor.shape)};".encode())
-        digest.update(some.view(torch.uint8).numpy().tobytes())
+        digest.update(values.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 @contextmanager
-def merged(model: Any) -> Iterator[Any]:
-    """Merge the adapters inside the context: linear layers have the adapted weights, none in 4 bits.
+def merge_adapters(model: Any) -> Iterator[Any]:
+    """Merge the adapters into dequantized linear layers inside the context; yield the base model.
 
-    Layers are replaced and restored, so that the base weights are never rounded. Yields a model without adapters and
-    4-bit layers unchanged.
+    Layers are replaced and restored, so that the base weights are never rounded.
     """
-    base = _base_of(model)
-    replaced = dict(_special_layers(base))
+    base = _base_model(model)
+    replaced = dict(_wrapped_layers(base))
     for name, layer in replaced.items():
-        base.set_submodule(name, _plain_layer(layer, base.dtype))
+        base.set_submodule(name, _merge_layer(layer, base.dtype))
     try:
         yield base
     finally:
@@ -174,9 +173,9 @@ def merged(model: Any) -> Iterator[Any]:
 
 def merge_and_unload(model: Any) -> Any:
     """Merge the adapters of a PEFT model into its base permanently and dequantize it; return the base."""
-    base = _base_of(model)
-    for name, layer in _special_layers(base):
-        base.set_submodule(name, _plain_layer(layer, base.dtype))
+    base = _base_model(model)
+    for name, layer in _wrapped_layers(base):
+        base.set_submodule(name, _merge_layer(layer, base.dtype))
     for attribute in ("peft_config", "hf_quantizer", "quantization_method", "is_loaded_in_4bit", "is_quantized"):
         if attribute in vars(base):
             delattr(base, attribute)
@@ -186,19 +185,19 @@ def merge_and_unload(model: Any) -> Any:
     return base.requires_grad_(True)  # as after loading, for further training
 
 
-def _base_of(model: Any) -> Any:
-    # The base of a PEFT model has the attribute peft_config too.
+def _base_model(model: Any) -> Any:
+    # The base of a PEFT model also has the attribute peft_config.
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
 
-def _special_layers(base: Any) -> list[tuple[str, Any]]:
+def _wrapped_layers(base: Any) -> list[tuple[str, Any]]:
     """Return the outermost layers with adapters or in 4 bits."""
-    special: list[tuple[str, Any]] = []
+    layers: list[tuple[str, Any]] = []
     for name, layer in base.named_modules():
-        inside = special and name.startswith(f"{special[-1][0]}.")
+        inside = layers and name.startswith(f"{layers[-1][0]}.")
         if not inside and (isinstance(layer, LoraLayer) or _in_4_bits(layer)):
-            special.append((name, layer))
-    return special
+            layers.append((name, layer))
+    return layers
 
 
 def _in_4_bits(layer: Any) -> bool:
@@ -206,20 +205,20 @@ def _in_4_bits(layer: Any) -> bool:
 
 
 def _adapted_weight(layer: LoraLayer) -> str:
-    """Return the parameter name in the base layer that ``layer`` adapts; PEFT adapts experts by parameter."""
+    """Return the name of the adapted parameter in the base layer; PEFT adapts experts by parameter."""
     return layer.parameter_name if isinstance(layer, ParamWrapper) else "weight"
 
 
 @torch.no_grad()
-def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
+def _merge_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
     adapters, plain = [], layer
     while isinstance(plain, LoraLayer):  # one wrapper for each adapted parameter of a module
         adapters.append(plain)
         plain = plain.base_layer
     quantized = _in_4_bits(plain)
-    weights = {"weight": _dequantized(plain)} if quantized else {}
+    weights = {"weight": _dequantize(plain)} if quantized else {}
     for adapter in adapters:
-        name, delta = _adapted_weight(adapter), _delta(adapter)
+        name, delta = _adapted_weight(adapter), _delta_weight(adapter)
         weight = weights.get(name, getattr(plain, name))
         exact = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)
         weights[name] = weight.to(exact) + delta.to(exact)
@@ -234,7 +233,7 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
         if plain.bias is not None:
             linear.bias = nn.Parameter(plain.bias.detach().to(dtype), requires_grad=False)
         return linear
-    # A deep copy with the new weights that shares all others.
+    # A deep copy with the new weights, sharing the other tensors.
     shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
     copied: nn.Module = copy.deepcopy(
         plain, {**shared, **{id(getattr(plain, name)): parameters[name] for name in parameters}}
@@ -242,48 +241,49 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
     return copied
 
 
-def _delta(layer: Any) -> Tensor:
-    """Return the adapter's update of the weight of ``layer``, in the adapter's format."""
+def _delta_weight(layer: Any) -> Tensor:
+    """Return the adapter's update of the layer's weight, in the adapter's number format."""
     (adapter,) = layer.active_adapters
     if not isinstance(layer, ParamWrapper):
         delta: Tensor = layer.get_delta_weight(adapter)
         return delta
-    # PEFT rounds it to the parameter's format, which it reads only for that.
-    parameter, format_of_adapter = layer.get_param(), layer.lora_B[adapter].weight.dtype
-    held, parameter.data = parameter.data, parameter.data.new_empty(0, dtype=format_of_adapter)
+    # PEFT rounds it to the parameter's format, and reads the parameter only for that.
+    parameter, dtype = layer.get_param(), layer.lora_B[adapter].weight.dtype
+    original, parameter.data = parameter.data, parameter.data.new_empty(0, dtype=dtype)
     try:
         delta = layer.get_delta_weight(adapter)
     finally:
-        parameter.data = held
+        parameter.data = original
     return delta
 
 
-def _dequantized(layer: Any) -> Tensor:
+def _dequantize(layer: Any) -> Tensor:
     functional: Any = import_module("bitsandbytes.functional")
     weight: Tensor = functional.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
     return weight
 
 
 def wrap_engine(engine: Engine, *, merges: bool) -> Engine:
-    """Wrap ``engine`` for a PEFT model, whose adapters it merges.
+    """Wrap ``engine`` for PEFT models.
 
     Args:
-        merges: False passes the base with the adapters in its layers, without a second copy of the weights.
+        merges: whether to merge the adapters; else the base is passed with adapters in its layers, without a second
+            copy of the weights.
     """
 
     def sample(model: Any, *arguments: Any, **named: Any) -> Completions:
         if not merges:
             return engine(model.get_base_model(), *arguments, **named)
-        with merged(model) as plain:
-            return engine(plain, *arguments, **named)
+        with merge_adapters(model) as merged:
+            return engine(merged, *arguments, **named)
 
     return sample
 
 
 class AdapterFolder:
-    """The files of a checkpoint of adapters: PEFT's two files, the base's name and config.
+    """The files of an adapter checkpoint: PEFT's two files, the base's name and config.
 
-    It has a trainer's interface of a saved model: ``config`` and ``save_pretrained``.
+    Has the interface of a model that a trainer saves: ``config`` and ``save_pretrained``.
     """
 
     def __init__(self, model: Any, base: AdapterBase) -> None:
@@ -295,20 +295,20 @@ class AdapterFolder:
         save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         peft = copy.copy(self.peft)
         peft.base_model_name_or_path, peft.revision, peft.inference_mode = self.base.name, self.base.revision, True
-        peft.exclude_modules = None  # the value head, which exists only in training
+        peft.exclude_modules = None  # the value head, which is not saved here
         for name, value in vars(peft).items():
             if isinstance(value, set):
                 setattr(peft, name, sorted(value))  # otherwise equal runs write it in different orders
         peft.save_pretrained(str(folder))
-        (folder / ADAPTER_BASE).write_text(self.base.text(), encoding="utf-8")
-        described = copy.deepcopy(self.config)
-        if hasattr(described, "quantization_config"):
-            del described.quantization_config
-        described.save_pretrained(folder)
+        (folder / ADAPTER_BASE).write_text(self.base.to_json(), encoding="utf-8")
+        config = copy.deepcopy(self.config)
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        config.save_pretrained(folder)
 
 
 def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
-    """Attach the adapter in ``folder`` to its base ``model``, frozen; return the PEFT model.
+    """Attach the frozen adapter in ``folder`` to its base ``model``; return the PEFT model.
 
     Raises:
         UserError: the adapter was trained on another model, or does not fit.
@@ -316,12 +316,12 @@ def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
     if base.fingerprint is not None and fingerprint(model) != base.fingerprint:
         raise UserError(
             f"model: {folder} is an adapter on {base.name}, whose weights have changed since the adapter was trained. "
-            "Restore the original weights, or set their folder in base.json."
+            "Restore the original weights, or set the path of a copy in base.json."
         )
     try:
         config = LoraConfig.from_pretrained(str(folder))
         config.base_model_name_or_path = model.config._name_or_path  # otherwise PEFT warns about the model's name
-        adapted = _with_adapter(model, config)
+        adapted = _add_adapter(model, config)
         _check_mergeable(adapted)
         _load_as_peft(adapted, load_file(folder / ADAPTER_WEIGHTS))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -329,15 +329,15 @@ def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
     return adapted.eval()
 
 
-def _with_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
+def _add_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of transformers, about PEFT's calls
+        warnings.simplefilter("ignore", FutureWarning)  # transformers warns of PEFT's calls
         warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
         return get_peft_model(model, config, **options)
 
 
 def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
-    """Load ``tensors`` as PEFT does, also those written before transformers fused the experts of a layer.
+    """Load ``tensors`` as PEFT does, including those from before transformers fused the experts of a layer.
 
     Raises ValueError or RuntimeError for other layers or shapes than the model's.
     """
@@ -348,7 +348,7 @@ def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
 
 
 def _check_mergeable(model: Any) -> None:
-    """Raise ValueError where merging is more than adding B A to the weights, or would change two layers."""
+    """Raise ValueError if merging is more than adding B A to the weights, or would change tied weights."""
     base = model.get_base_model()
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
     tied = ends[1] is not None and ends[0].weight is ends[1].weight
@@ -356,13 +356,13 @@ def _check_mergeable(model: Any) -> None:
         if not isinstance(layer, LoraLayer):
             continue
         if layer.lora_variant or any(layer.lora_bias.values()):
-            kinds = [type(variant).__name__ for variant in layer.lora_variant.values()] or ["lora_bias"]
-            raise ValueError(f"it is not a plain LoRA adapter ({', '.join(kinds)}); merge it with PEFT first")
+            variants = [type(variant).__name__ for variant in layer.lora_variant.values()] or ["lora_bias"]
+            raise ValueError(f"it is not a plain LoRA adapter ({', '.join(variants)}); merge it with PEFT first")
         adapted = getattr(layer.get_base_layer(), _adapted_weight(layer))
         if tied and any(end.weight is adapted for end in ends):
-            raise ValueError(f"it adapts {name}, which shares its weights; merge it with PEFT first")
+            raise ValueError(f"it adapts {name}, whose weights are tied; merge it with PEFT first")
 
 
 def load_adapter_checkpoint(model: Any, checkpoint: Path) -> None:
-    """Load the weights of :class:`AdapterFolder` into ``model``, for further training."""
+    """Load the adapters' weights from ``checkpoint`` into ``model``, for further training."""
     load_trained_tensors(model, load_file(checkpoint / ADAPTER_WEIGHTS))

@@ -1,4 +1,4 @@
-"""The architecture of a decoder-only transformer, from a preset or config.json, without its weights."""
+"""Read the architecture of a decoder-only transformer from a preset or config.json, without its weights."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from rlvr_cli.models.source import (
 
 @dataclass(frozen=True)
 class Architecture:
-    """A stack of blocks of attention (grouped queries, rotary positions) and a gated feed-forward network.
+    """A decoder-only transformer with grouped-query attention, rotary positions and gated feed-forward networks.
 
     Attributes:
         family: config.json's ``model_type``.
         hidden, intermediate: width of the residual stream and of the feed-forward network.
         heads, kv_heads, head_dim: query heads, key and value heads, and the width of each.
-        tied: the head is the embedding matrix.
-        parameters: of the whole model; a tied head counts once.
+        tied: whether the head is the embedding matrix.
+        parameters: number in the whole model, a tied head counted once.
     """
 
     family: str
@@ -58,12 +58,12 @@ class Architecture:
 
     @property
     def embedding(self) -> int:
-        """The parameters of the embedding matrix, and of an untied head."""
+        """The number of parameters of the embedding matrix, and of an untied head."""
         return self.vocabulary * self.hidden
 
     @property
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """Return (inputs, outputs) of each linear layer of a block."""
+        """The (inputs, outputs) of each linear layer of a block."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return {
             "q_proj": (self.hidden, queries),
@@ -77,43 +77,43 @@ class Architecture:
 
     @property
     def outside_embedding(self) -> int:
-        """The parameters without the embedding and the head."""
+        """The number of parameters without embedding and head."""
         return self.parameters - self.embedding * (1 if self.tied else 2)
 
     @property
     def block(self) -> int:
-        """The parameters of one block: an equal share of all but the embedding and the last norm."""
+        """The number of parameters of a block: an equal share of all but embedding, head and last norm."""
         return (self.outside_embedding - self.hidden) // self.layers
 
     @property
     def linear_parameters(self) -> int:
-        """The weights of the blocks' linear layers, which QLoRA quantizes."""
+        """The number of weights of the blocks' linear layers, which QLoRA quantizes."""
         return self.count_linear_parameters(None)
 
     def count_linear_parameters(self, targets: Collection[str] | None) -> int:
-        """Count the weights of the blocks' linear layers of these names; None = of all."""
+        """Count the weights of the blocks' linear layers with names in ``targets`` (None = all)."""
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * sum(inputs * outputs for inputs, outputs in shapes)
 
     def adapter_parameters(self, rank: int, targets: Collection[str] | None = None) -> int:
-        """Count the parameters of low-rank adapters: rank x (inputs + outputs) a layer (LoRA, arXiv:2106.09685).
+        """Count the parameters of low-rank adapters: rank x (inputs + outputs) per layer (LoRA, arXiv:2106.09685).
 
         Args:
-            targets: names of linear layers; None = every one of the blocks.
+            targets: names of linear layers; None = all.
         """
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * rank * sum(inputs + outputs for inputs, outputs in shapes)
 
     def kv_bytes_per_token(self, element: int) -> int:
-        """Return the bytes of keys and values of one token, ``element`` bytes each number."""
+        """Return the bytes of keys and values of one token, with ``element`` bytes per number."""
         return kv_bytes(self.layers, self.kv_heads, self.head_dim, element)
 
 
 def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Architecture:
-    """Read the architecture that config.json describes.
+    """Return the architecture of a config.json.
 
     Args:
-        parameters: their number; None = count them in transformers' model on the meta device.
+        parameters: their number; None = count them on the meta device.
     Raises:
         KeyError, TypeError, ValueError, ZeroDivisionError: a size is missing or not a number.
     """
@@ -138,13 +138,13 @@ def _count_parameters(config: Mapping[str, Any]) -> int:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    described = AutoConfig.for_model(**config)
+    model_config = AutoConfig.for_model(**config)
     with torch.device("meta"):
-        return int(AutoModelForCausalLM.from_config(described, trust_remote_code=False).num_parameters())
+        return int(AutoModelForCausalLM.from_config(model_config, trust_remote_code=False).num_parameters())
 
 
 def count_parameters(model: Any) -> int:
-    """Count the parameters of a loaded model as they were before adapters, 4-bit packing and sharding."""
+    """Count the parameters of a loaded model without adapters, 4-bit packing and sharding."""
     import torch
 
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -179,28 +179,28 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
         if holds_adapter(folder) and not (folder / "config.json").is_file():
             base = read_base(folder)
             return find_architecture(base.name, base.revision, download=download)
-        return _read(folder / "config.json")
+        return _read_config(folder / "config.json")
     hub_id = hub_ids.get(name, name)
     if not is_hub_id(hub_id):
         resolve_model(name, revision=revision)
     if is_cached(hub_id) or (download and not is_offline() and find_connection_problem() is None):
-        return _from_hub(hub_id, revision)
+        return _download_config(hub_id, revision)
     reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not respond"
     return ArchitectureInfo(None, f"{hub_id} is not in the local cache and {reason}; give a folder with config.json")
 
 
-def _from_hub(hub_id: str, revision: str | None) -> ArchitectureInfo:
+def _download_config(hub_id: str, revision: str | None) -> ArchitectureInfo:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import hf_hub_download
 
     try:
-        return _read(Path(hf_hub_download(hub_id, "config.json", revision=revision)))
+        return _read_config(Path(hf_hub_download(hub_id, "config.json", revision=revision)))
     except (OSError, ValueError) as error:
         return ArchitectureInfo(None, f"{hub_id}: its config.json cannot be downloaded ({str(error).splitlines()[0]})")
 
 
-def _read(file: Path) -> ArchitectureInfo:
+def _read_config(file: Path) -> ArchitectureInfo:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(config, dict):
@@ -210,7 +210,7 @@ def _read(file: Path) -> ArchitectureInfo:
     try:
         shape = from_config(config, parameters=0)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        return ArchitectureInfo(None, f"{file}: a size is missing or no number ({error!r})")
+        return ArchitectureInfo(None, f"{file}: a size is missing or not a number ({error!r})")
     family = shape.family
     try:
         shapes = weight_shapes(file.parent)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
 IN_TRAINING = ("reward", "accuracy", "loss", "token_accuracy")
-# The sections on which the weights depend, not those for storage and speed.
-_DECIDING = ("model", "task", "method", "rollout", "update", "optimizer", "train")
+# The sections that affect the weights, not those for storage and speed.
+_CONFIG_SECTIONS = ("model", "task", "method", "rollout", "update", "optimizer", "train")
 _LAB_LICENCE = "apache-2.0"  # of this project, which trained the lab's models
 
 _TEMPLATE = """---
@@ -130,11 +130,7 @@ def _training_prompt(run: RunDir, config: Config) -> str:
 
 
 def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str:
-    """Return the text of the card, without folders of this machine.
-
-    Args:
-        dtype: number format of the exported weights.
-    """
+    """Return the text of the card, without paths of this machine; ``dtype``: number format of the exported weights."""
     from huggingface_hub import ModelCard, ModelCardData
 
     manifest, step = run.read_manifest(), int(checkpoint.name.removeprefix("step-"))
@@ -143,7 +139,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
     evaluations = [stored.result for stored in final_evaluations(run) if stored.steps == (step,)]
-    deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
+    config_values = {name: as_plain(config)[name] for name in _CONFIG_SECTIONS} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -177,12 +173,12 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
             {
                 **evaluation,
                 "benchmark": Path(evaluation["benchmark"]).name,
-                "metrics": {name: _interval(value, name) for name, value in evaluation["metrics"].items()},
+                "metrics": {name: _format_interval(value, name) for name, value in evaluation["metrics"].items()},
             }
             for evaluation in evaluations
         ],
-        in_training=_in_training(run, step),
-        config_yaml=dump(_public(deciding)).rstrip(),
+        in_training=_training_metrics(run, step),
+        config_yaml=dump(_strip_folders(config_values)).rstrip(),
         user_files=sorted({Path(str(entry["file"])).name for entry in manifest.get("user_files") or ()}),
         papers=papers,
         entries=[bibtex(paper) for paper in papers if paper.arxiv],
@@ -191,14 +187,14 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
 
 
 def public_name(name: str) -> str:
-    """Return a model's name without the folders of this machine."""
+    """Return a model's name without paths of this machine."""
     if name in hub_presets():
         return hub_presets()[name]
     return Path(name).name if name.startswith((".", "/", "~")) or Path(name).is_dir() else name
 
 
 def load_licence(base: str) -> dict[str, str]:
-    """Return `license`, `license_name` and `license_link` of a model's card; empty without a card."""
+    """Return `license`, `license_name` and `license_link` of a model's card; {} without a card."""
     from huggingface_hub import ModelCard
 
     folder = PRESETS.get(base, Path(base).expanduser())
@@ -213,7 +209,7 @@ def load_licence(base: str) -> dict[str, str]:
 
 
 def _presets(method: str) -> tuple[Preset, ...]:
-    """Return the presets of base method and modifiers; empty for a method unknown to this installation."""
+    """Return the presets of base method and modifiers; () for a method unknown to this installation."""
     try:
         return presets_of(parse_method_name(method))
     except (ValueError, KeyError):
@@ -247,34 +243,34 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
         )
 
 
-def _interval(value: Mapping[str, Any], name: str) -> str:
+def _format_interval(value: Mapping[str, Any], name: str) -> str:
     """Format `0.512 [0.480, 0.544]`; empty without a value."""
     if not isinstance(value.get("value"), int | float):
         return ""
     digits, low, high = metric(name).decimals, value.get("low"), value.get("high")
-    between = f" [{low:.{digits}f}, {high:.{digits}f}]" if low is not None and high is not None else ""
-    return f"{value['value']:.{digits}f}{between}"
+    interval = f" [{low:.{digits}f}, {high:.{digits}f}]" if low is not None and high is not None else ""
+    return f"{value['value']:.{digits}f}{interval}"
 
 
-def _in_training(run: RunDir, step: int) -> dict[str, str]:
-    """Return the metrics of ``step`` in metrics.jsonl, with the held-out evaluation."""
+def _training_metrics(run: RunDir, step: int) -> dict[str, str]:
+    """Return the metrics of ``step`` in metrics.jsonl, including its held-out evaluation."""
     row = next((row for row in read_record(run, run.metrics_path) if row.get("step") == step), {})
     values = {name: row.get(name) for name in IN_TRAINING}
     values |= {f"held-out {name}": value for name, value in (row.get("eval") or {}).items()}
     return {name: f"{value:.4g}" for name, value in values.items() if isinstance(value, int | float)}
 
 
-def _public(value: Any) -> Any:
-    """Return a configuration's values without the folders of this machine."""
+def _strip_folders(value: Any) -> Any:
+    """Replace absolute paths in a configuration's values by their file names."""
     if isinstance(value, dict):
-        return {key: _public(item) for key, item in value.items()}
+        return {key: _strip_folders(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_public(item) for item in value]
+        return [_strip_folders(entry) for entry in value]
     return Path(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value
 
 
 def bibtex(paper: Paper) -> str:
-    """Return the BibTeX entry of a paper on arXiv; the year is that of its id."""
+    """Return the BibTeX entry of a paper on arXiv, with the year of its id."""
     number = paper.arxiv or ""
     first = paper.authors.split(",")[0].removesuffix(" et al.")
     authors = f"{first} and others" if "et al." in paper.authors else paper.authors
@@ -286,8 +282,8 @@ def bibtex(paper: Paper) -> str:
         "eprint": number,
         "archivePrefix": "arXiv",
     }
-    inside = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
-    return f"@misc{{{key}-{number},\n{inside}}}"
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@misc{{{key}-{number},\n{lines}}}"
 
 
 def card_metadata(method: str) -> tuple[str, list[str], dict[str, str]]:
@@ -295,7 +291,7 @@ def card_metadata(method: str) -> tuple[str, list[str], dict[str, str]]:
     presets: Sequence[Preset] = _presets(method)
     if not presets:
         return method, ["trl", "rlvr"], {}
-    # TRL's card has one paper: that of the last component of the name.
+    # TRL's card has one paper: cite that of the last component of the name.
     paper = presets[-1].paper
-    about = {"title": paper.title, "id": paper.arxiv, "citation": bibtex(paper)} if paper.arxiv else {}
-    return " with ".join(preset.title for preset in presets), ["trl", "rlvr", method], about
+    citation = {"title": paper.title, "id": paper.arxiv, "citation": bibtex(paper)} if paper.arxiv else {}
+    return " with ".join(preset.title for preset in presets), ["trl", "rlvr", method], citation

@@ -24,7 +24,7 @@ REPOSITORY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """An exported model: folder, source checkpoint, and number format of its weights."""
+    """An exported model: folder, source checkpoint, and number format of the weights."""
 
     folder: Path
     checkpoint: Path
@@ -32,10 +32,10 @@ class ExportedModel:
 
 
 def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
-    """Raise UserError where ``output`` cannot become the exported folder."""
+    """Raise UserError if the model cannot be exported to ``output``."""
     target, run_folder = output.resolve(), run.path.resolve()
     if target == run_folder or run_folder in target.parents or target in run_folder.parents:
-        raise UserError(f"--output {output}: is inside the run {run.path}, or holds it. Choose another folder.")
+        raise UserError(f"--output {output}: is inside the run {run.path}, or contains it. Choose another folder.")
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if not overwrite:
@@ -50,7 +50,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
     """Write the model of ``checkpoint`` to ``output`` atomically, replacing an earlier export.
 
     Args:
-        dtype: number format of the weights: float32, bfloat16, or auto = as they were trained.
+        dtype: number format of the weights: float32, bfloat16, or auto = as trained.
     Raises:
         UserError: the base of an adapter cannot be loaded, or its weights have changed.
         RunError: a record of the run was altered, or the weights cannot be written.
@@ -89,14 +89,14 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
 
 
 def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
-    """Upload the folder to the hub and return its address. Raises RunError where the hub refuses."""
+    """Upload the folder to the hub and return its URL. Raises RunError if the upload fails."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     api = HfApi()
     try:
-        # None leaves it to the organisation, whose new repositories may all be private.
-        address = api.create_repo(repository, private=private or None, exist_ok=True, repo_type="model")
+        # None: the organisation's default, which may be private.
+        url = api.create_repo(repository, private=private or None, exist_ok=True, repo_type="model")
         api.upload_folder(
             repo_id=repository,
             folder_path=str(exported.folder),
@@ -107,16 +107,16 @@ def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
             f"the folder {exported.folder} was written, and the push to {repository} failed: "
             f"{' '.join(str(error).split())[:300]}"
         ) from error
-    return str(address)
+    return str(url)
 
 
 def check_push(repository: str, *, private: bool) -> None:
-    """Raise UserError, before the export, where the push would fail or publish a private model.
+    """Raise UserError, before the export, if the push would fail or publish a private model.
 
-    That is without a login, without a connection to the hub, or with ``private`` for an existing public repository.
+    That is without login or connection to the hub, or with ``private`` for an existing public repository.
     """
     if not REPOSITORY.fullmatch(repository):
-        raise UserError(f"--push-to-hub {repository}: not a name such as user/model.")
+        raise UserError(f"--push-to-hub must be a repository name such as user/model; got {repository}.")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HfHubHTTPError,

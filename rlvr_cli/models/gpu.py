@@ -1,9 +1,8 @@
-"""Checks of kernels that GPUs compute wrongly or only emulate.
+"""Disable attention kernels with wrong gradients, and test the others before use.
 
-Attention: a kernel with wrong gradients is disabled, and the others are tested before use.
-cuDNN's kernel, which torch 2.13 prefers on H100 and H200, returns NaN gradients where a mask is given, the width is 64
-mod 128 and a row's logits are all below -88 (pytorch/pytorch#196678); Qwen2.5 has such rows. On Blackwell its forward
-pass is wrong with few key heads (pytorch/pytorch#193893).
+cuDNN's kernel, which torch 2.13 prefers on H100 and H200, returns NaN gradients with a mask, a width of 64 mod 128 and
+a row whose logits are all below -88 (pytorch/pytorch#196678), as in Qwen2.5. On Blackwell its forward pass is wrong
+with few key heads (pytorch/pytorch#193893).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LOGIT = -120.0
 
 
 def disable_cudnn_attention() -> None:
-    """Keep ``scaled_dot_product_attention`` from choosing cuDNN's kernel in this process."""
+    """Disable cuDNN's kernel of ``scaled_dot_product_attention`` in this process."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -38,23 +37,23 @@ def prepare_attention(device: torch.device, *, gradients: bool) -> None:
     """Disable broken attention kernels on ``device`` and test the others. No effect on CPUs.
 
     Args:
-        gradients: whether it will be differentiated.
+        gradients: whether to test the gradients too.
 
-    Raises UserError where the device's kernels fail the test.
+    Raises UserError if the device's kernels fail the test.
     """
     if device.type != "cuda":
         return
     disable_cudnn_attention()
     dtype = torch.bfloat16 if has_bfloat16() else torch.float32
-    problem, way_out = find_attention_problem(device, dtype, gradients=False), ""
+    problem, alternative = find_attention_problem(device, dtype, gradients=False), ""
     if problem is None and gradients:
         problem = find_attention_problem(device, dtype)
-        way_out = ", or use model.attention=eager, which does without these kernels"
+        alternative = ", or set model.attention=eager, which avoids these kernels"
     if problem is not None:
         raise UserError(
             f"attention on {torch.cuda.get_device_name(device)}: {problem} Its results would be wrong. "
             f"The cause is a kernel of torch {torch.__version__} (CUDA {torch.version.cuda}, cuDNN "
-            f"{torch.backends.cudnn.version()}) or the GPU's driver. Install another version of torch{way_out}."
+            f"{torch.backends.cudnn.version()}) or the GPU's driver. Install another version of torch{alternative}."
         )
 
 
@@ -68,15 +67,15 @@ def find_attention_problem(
 ) -> str | None:
     """Compare ``attend`` on ``device`` with float64 arithmetic; return the problem, or None.
 
-    The test case has made kernels fail: a left-padded row in a mask, a width of 64 mod 128, and logits near
-    -120, so that the sum of their exponentials is 0 in float32.
+    The input is known to break kernels: a left-padded row in a mask, a width of 64 mod 128, and logits near -120, so
+    that the sum of their exponentials is 0 in float32.
     """
     size, padding = 64, 32
     level = math.sqrt(-_LOGIT * math.sqrt(size))
     generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(2, 2, width, size, generator=generator, dtype=torch.float64) for _ in range(4)]
-    queries, keys, values, upstream = (tensor.to(dtype) for tensor in drawn)
-    # One dimension gives every pair a logit near _LOGIT, as the biases of Qwen2.5's keys do.
+    noise = [torch.randn(2, 2, width, size, generator=generator, dtype=torch.float64) for _ in range(4)]
+    queries, keys, values, upstream = (tensor.to(dtype) for tensor in noise)
+    # One dimension gives every pair a logit near _LOGIT, as the biases of Qwen2.5's keys.
     queries[..., 0], keys[..., 0] = level, -level
     inputs = (queries, keys, values)
     mask = torch.ones(width, width, dtype=torch.bool).tril().expand(2, 1, width, width).clone()
@@ -94,17 +93,17 @@ def find_attention_problem(
         return [tensor.double().cpu() for tensor in outputs]
 
     names = ("output", "gradient of the queries", "gradient of the keys", "gradient of the values")
-    expected = results(_plain_attention, "cpu", torch.float64)
-    for name, tensor, right in zip(names, results(attend, device, dtype), expected, strict=False):
+    expected = results(_reference_attention, "cpu", torch.float64)
+    for name, tensor, reference in zip(names, results(attend, device, dtype), expected, strict=False):
         if not bool(tensor.isfinite().all()):
             return f"the {name} is not finite."
-        error = float((tensor - right).norm() / right.norm())
+        error = float((tensor - reference).norm() / reference.norm())
         if error > _TOLERANCE:
             return f"the {name} is off by {error:.0%}."
     return None
 
 
-def _plain_attention(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor) -> Tensor:
+def _reference_attention(queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor) -> Tensor:
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
     # A row of padding attends to nothing.
     weights = torch.where(attn_mask, scores, -torch.inf).softmax(dim=-1).nan_to_num(0.0)

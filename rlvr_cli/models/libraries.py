@@ -1,4 +1,4 @@
-"""Import and configure the large libraries: threads, telemetry, remote code."""
+"""Import and configure torch and the Hugging Face libraries: threads, telemetry, remote code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def import_library(name: str) -> None:
     """Import the module ``name`` without garbage collection, and freeze the existing objects.
 
     torch, transformers and TRL create a million permanent objects. Scanning them repeatedly takes a sixth of the CPU
-    time until a training's first step. Call it before loading a model: a model in a cycle would never be freed.
+    time until a training's first step. Call it before loading a model: a frozen model in a cycle is never freed.
     """
     if name in sys.modules:
         return
@@ -28,13 +28,13 @@ def import_library(name: str) -> None:
         gc.freeze()
 
 
-def set_threads(wanted: int | None) -> int:
-    """Compute with ``wanted`` threads (None: one for each usable core), and return their number.
+def set_threads(threads: int | None) -> int:
+    """Set the number of CPU threads (None = the usable cores), and return it.
 
     Call it before importing torch, so that waiting threads sleep: with the default, spinning, two threads on a busy
     machine are slower than one by a factor of ten and more.
     """
-    threads = wanted or usable_cores()
+    threads = threads or usable_cores()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import_library("torch")
     import torch
@@ -43,7 +43,7 @@ def set_threads(wanted: int | None) -> int:
     return threads
 
 
-# Whether Python code of a model's repository may run in this process; set by the command line only.
+# Whether a model repository's Python code may run in this process; set by the command line only.
 _allowed = False
 
 
@@ -59,10 +59,7 @@ def remote_code_allowed() -> bool:
 
 
 def quiet_hub() -> None:
-    """Turn off the telemetry and progress bars of the Hugging Face libraries.
-
-    Call it before they are imported: they read these variables once.
-    """
+    """Disable the telemetry and progress bars of the Hugging Face libraries; call it before importing them."""
     for variable in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(variable, "1")
     for variable in ("TRANSFORMERS_VERBOSITY", "HF_HUB_VERBOSITY"):
@@ -71,7 +68,7 @@ def quiet_hub() -> None:
 
 
 def check_vllm(option: str) -> None:
-    """Raise UserError if the package vllm is not installed; ``option`` is what needs it, for the message."""
+    """Raise UserError, naming the ``option`` that needs it, if the package vllm is not installed."""
     if find_spec("vllm") is None:
         raise UserError(
             f"{option}: the package vllm is not installed. Install it with `pip install 'rlvr[vllm]'`, "

@@ -1,4 +1,4 @@
-"""Load a causal language model and its tokenizer, with one message per failure; stop tokens and the text of tokens."""
+"""Load a causal language model and its tokenizer; list its stop tokens, decode single tokens."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rlvr_cli.models.source import (
 
 # Decoders' replacement of incomplete or invalid bytes.
 _REPLACEMENT = "\ufffd"
-# Maximum tokens of a character: it has up to four bytes, and tokens may straddle two characters.
-_MOST_TOKENS = 8
+# Maximum tokens of a character, which has up to four bytes; a token may span two characters.
+_MAX_CHARACTER_TOKENS = 8
 
 
 def load_model(
@@ -36,19 +36,21 @@ def load_model(
     attention: str | None = None,
     in_4_bits: bool = False,
 ) -> tuple[Any, Any]:
-    """Load the model, in eval mode on `device`, and its tokenizer (which always has a padding token).
+    """Load the model, in eval mode on `device`, and its tokenizer, which always has a padding token.
 
-    A folder with an adapter is loaded as a plain model, with the adapter merged into its base.
+    An adapter is merged into its base. Only safetensors weights are read, and code of the model's repository runs only
+    if allowed on the command line.
 
-    dtype: "float32", "bfloat16", or "auto" (float32 on a CPU; bfloat16 on a GPU that has it, else float32).
-    attention: transformers' attention implementation. in_4_bits: hold the linear layers in 4 bits (nf4).
-    Only safetensors weights are read, and code from the model's repository runs only if allowed on the command line.
-    Raises UserError when the model cannot be found, read or used.
+    Args:
+        dtype: "float32", "bfloat16", or "auto" (bfloat16 on a GPU that supports it, else float32).
+        attention: transformers' attention implementation. in_4_bits: quantize the linear layers (nf4).
+    Raises:
+        UserError: the model cannot be found, read or used.
     """
     if in_4_bits:
         check_bitsandbytes()
     source = resolve_model(name, revision=revision)
-    # First: it is small, and fails for most problems.
+    # First: it is small, and most problems show here.
     tokenizer = load_tokenizer(name, revision=revision)
     import_library("transformers.modeling_utils")
     import_library("transformers.generation")
@@ -65,26 +67,27 @@ def load_model(
     folder = Path(source.location)
     if source.kind != "hub" and holds_adapter(folder):
         if in_4_bits:
-            raise UserError(f"model: {name} is an adapter. To train on it in 4 bits, export it first: `rlvr export`.")
+            raise UserError(f"model: {name} is an adapter. Merge it with `rlvr export` to train on it in 4 bits.")
         adapted = load_with_adapter(name, device=device, attention=attention)
         from rlvr_cli.models.adapter import merge_and_unload
 
-        model, wanted = merge_and_unload(adapted), _dtype(dtype, target)
-        if model.dtype != wanted:
+        model, target_dtype = merge_and_unload(adapted), _resolve_dtype(dtype, target)
+        if model.dtype != target_dtype:
             # Not the buffers: the frequencies of rotary positions stay in float32, as transformers loads them.
             for parameter in model.parameters():
-                parameter.data = parameter.data.to(wanted)
+                parameter.data = parameter.data.to(target_dtype)
         model = model.to(target)
         model.config.dtype = model.dtype
     else:
         model = _load_weights(source, revision, dtype, target, attention, in_4_bits)
-    return model.eval(), _checked(tokenizer, model, name)
+    _check_vocabulary(tokenizer, model, name)
+    return model.eval(), tokenizer
 
 
 def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
     """Load the base of the adapter in the folder ``name``, with the adapter in its layers (PEFT), as in training.
 
-    Raises UserError as :func:`load_model`, and for another base than that of the training.
+    Raises UserError as :func:`load_model`, and if the base has changed since the training.
     """
     folder = Path(resolve_model(name).location)
     base = read_base(folder)
@@ -107,14 +110,14 @@ def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None =
 def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
     """Load a model's tokenizer, which always has a padding token. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
-    options = _options(source, revision)
+    options = _loader_options(source, revision)
     quiet_hub()
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
-    except _errors() as error:
-        raise UserError(_explain(source, revision, error)) from error
+    except _load_errors() as error:
+        raise UserError(_explain_load_error(source, revision, error)) from error
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so no completion would end")
@@ -132,21 +135,21 @@ def load_model_config(name: str, *, revision: str | None = None) -> Any:
     ):
         base = read_base(Path(source.location))
         return load_model_config(base.name, revision=base.revision)
-    options = _options(source, revision)
+    options = _loader_options(source, revision)
     quiet_hub()
     from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(source.location, **options)
-    except _errors() as error:
-        raise UserError(_explain(source, revision, error)) from error
+    except _load_errors() as error:
+        raise UserError(_explain_load_error(source, revision, error)) from error
 
 
 def check_bitsandbytes() -> None:
-    """Raise UserError where the library for 4-bit layers is not installed."""
+    """Raise UserError if the library for 4-bit layers is not installed."""
     if find_spec("bitsandbytes") is None:
         raise UserError(
-            "model.adapter=qlora holds the model in 4 bits, which needs bitsandbytes: pip install 'rlvr[qlora]'. "
+            "model.adapter=qlora quantizes the model to 4 bits, which needs bitsandbytes: pip install 'rlvr[qlora]'. "
             "Without it, set model.adapter=lora."
         )
 
@@ -154,7 +157,7 @@ def check_bitsandbytes() -> None:
 def _load_weights(
     source: ModelSource, revision: str | None, dtype: str, target: Any, attention: str | None, in_4_bits: bool
 ) -> Any:
-    options = _options(source, revision)
+    options = _loader_options(source, revision)
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -164,18 +167,22 @@ def _load_weights(
     if attention is not None:
         options["attn_implementation"] = attention
     if in_4_bits:
-        options |= _in_4_bits(_dtype(dtype, target), target)
+        options |= _quantization_options(_resolve_dtype(dtype, target), target)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
-            source.location, dtype=_dtype(dtype, target), use_safetensors=True, output_loading_info=True, **options
+            source.location,
+            dtype=_resolve_dtype(dtype, target),
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
         )
-    except _errors() as error:
-        raise UserError(_explain(source, revision, error, attention)) from error
+    except _load_errors() as error:
+        raise UserError(_explain_load_error(source, revision, error, attention)) from error
     if getattr(model, "_hf_peft_config_loaded", False):
         # transformers has loaded the model that adapter_config.json names, with the adapter in its layers.
         raise UserError(
             f"model: {source.name} has an adapter_config.json. If it is an adapter, download it (`hf download`) and "
-            "give its folder; if it is a whole model, take that file out of it."
+            "set model.name to its folder; if it is a whole model, remove that file."
         )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
@@ -188,12 +195,12 @@ def _load_weights(
         return model.to(target)
     for layer in model.modules():
         if type(layer).__name__ == "Linear4bit":
-            # In eval mode, on a CPU with AVX-512, it would compute in bfloat16, unlike in training.
+            # In eval mode on a CPU with AVX-512 it would compute in bfloat16, unlike in training.
             layer.support_avx512bf16_for_cpu = False
     return model
 
 
-def _in_4_bits(dtype: Any, target: Any) -> dict[str, Any]:
+def _quantization_options(dtype: Any, target: Any) -> dict[str, Any]:
     """Return transformers' arguments for 4-bit linear layers (nf4, double quantization; QLoRA, arXiv:2305.14314)."""
     import torch
     from transformers import BitsAndBytesConfig
@@ -210,27 +217,26 @@ def _in_4_bits(dtype: Any, target: Any) -> dict[str, Any]:
     return {"quantization_config": quantization, "device_map": {"": target}}
 
 
-def _checked(tokenizer: Any, model: Any, name: str) -> Any:
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+def _check_vocabulary(tokenizer: Any, model: Any, name: str) -> None:
+    embeddings = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > embeddings:
         raise UserError(
-            f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only "
-            f"{model.get_input_embeddings().num_embeddings}; they do not match"
+            f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only {embeddings}; they must match"
         )
-    return tokenizer
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Return every stop token: the tokenizer's, and those of the model's generation config."""
+    """Return the ids that end a completion: the tokenizer's, and those of the model's generation config."""
     return combine_eos_token_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
 
 
 def combine_eos_token_ids(configured: int | list[int] | None, tokenizer: Any) -> tuple[int, ...]:
-    """Return every stop token: ``configured``, those of a generation config, and the tokenizer's."""
+    """Return the ids that end a completion: a generation config's ``configured`` ones, and the tokenizer's."""
     ids = configured if isinstance(configured, list) else [configured]
     return tuple(sorted({i for i in [*ids, tokenizer.eos_token_id] if i is not None}))
 
 
-def _dtype(name: str, device: Any) -> Any:
+def _resolve_dtype(name: str, device: Any) -> Any:
     import torch
 
     from rlvr_cli.models.gpu import has_bfloat16
@@ -240,8 +246,8 @@ def _dtype(name: str, device: Any) -> Any:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
-def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
-    """Return arguments for every loader; without a connection the cache is used."""
+def _loader_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
+    """Return the arguments of transformers' loaders, which use the cache without a connection."""
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if source.kind != "hub":
         return options
@@ -253,20 +259,22 @@ def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
     return options
 
 
-def _errors() -> tuple[type[Exception], ...]:
+def _load_errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
     return (OSError, ValueError, TypeError, RuntimeError, KeyError, ImportError, SafetensorError, StrictDataclassError)
 
 
-def _explain(source: ModelSource, revision: str | None, error: Exception, attention: str | None = None) -> str:
+def _explain_load_error(
+    source: ModelSource, revision: str | None, error: Exception, attention: str | None = None
+) -> str:
     """Return a one-line message for an error of transformers."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "trust_remote_code" in text:
         return (
             f"model: {source.name} needs Python code from its own repository, which runs on this machine with your "
-            "rights. If you trust it, use --trust-remote-code (each time: it is never stored)."
+            "rights. If you trust it, use --trust-remote-code (with every command: it is not stored)."
         )
     if attention is not None and (
         "attn_implementation" in text or "attention" in text.lower() or "flash" in text.lower()
@@ -280,16 +288,16 @@ def _explain(source: ModelSource, revision: str | None, error: Exception, attent
 
 
 def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str] | None:
-    """Return the text of each token: joined, they are the decoded completion with special tokens.
+    """Return the text of each token; joined, they are the decoded completion with special tokens.
 
-    A token that ends inside a character is "", and the one that completes it has the whole character. The decoding of
-    invalid bytes depends on the tokenizer and their neighbours. None for a tokenizer without a fast backend.
+    A token that ends inside a character is "", and the token that completes the character has all of it. The decoding
+    of invalid bytes depends on the tokenizer and their neighbours. None for a tokenizer without a fast backend.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
 
-    def text(first: int, end: int) -> str:
+    def decode(first: int, end: int) -> str:
         return str(backend.decode(ids[first:end], skip_special_tokens=False))
 
     pieces = []
@@ -297,11 +305,11 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str] | None:
     # Not by tokenizers' DecodeStream: it fails on invalid byte sequences.
     context = start = 0
     for end in range(1, len(ids) + 1):
-        before, after = text(context, start), text(context, end)
-        if after.endswith(_REPLACEMENT) and end - start < _MOST_TOKENS:
+        before, after = decode(context, start), decode(context, end)
+        if after.endswith(_REPLACEMENT) and end - start < _MAX_CHARACTER_TOKENS:
             pieces.append("")
             continue
-        piece = after[len(before) :] if after.startswith(before) else text(start, end)
+        piece = after[len(before) :] if after.startswith(before) else decode(start, end)
         pieces.append(piece)
         context, start = (start if piece else context), end
     return pieces

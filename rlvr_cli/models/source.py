@@ -1,4 +1,4 @@
-"""Resolve the names of models, adapters and their bases, and check that they can be loaded. Imports no torch."""
+"""Resolve the names of models, adapters and their bases, and check their files, without importing torch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean, redact_secrets
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
-# The bases that ship with the package, each in a folder of its lab's name.
+# The models that ship with the package, in folders of their labs' names.
 LAB_BASES = Path(__file__).parent / "lab"
-# Presets whose weights ship with the package; those on the hub are in `hub_presets`. `lab` reads the default task
-# and means `lab-TASK` for another task with a lab.
+# Presets whose weights ship with the package; `hub_presets` has those on the hub. `lab` reads the default task, and
+# means `lab-TASK` for another task with a lab.
 PRESETS: Mapping[str, Path] = {
     name: LAB_BASES / (name.partition("-")[2] or "kk")
     for name in preset_names("model")
@@ -51,7 +51,7 @@ def hub_presets() -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The source of a model. location: a folder's absolute path, or the hub id."""
+    """The source of a model; ``location``: a folder's absolute path, or the hub id."""
 
     name: str
     kind: Literal["preset", "folder", "hub"]
@@ -61,9 +61,9 @@ class ModelSource:
 def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     """Resolve a preset, a model folder or a hub id, and check it without loading.
 
-    A folder needs config.json, complete safetensors files and a tokenizer. A hub id has an owner
-    (`openai-community/gpt2`), or is in the cache, so that misspelt runs and presets are not looked up on the hub. With
-    HF_HUB_OFFLINE it must be in the cache. Raises UserError with every problem found.
+    A folder needs config.json, complete safetensors files and a tokenizer. A hub id needs an owner
+    (`openai-community/gpt2`) or must be in the cache, so that misspelt runs and presets are not requested from the hub.
+    With HF_HUB_OFFLINE it must be in the cache. Raises UserError with every problem.
     """
     if revision is not None and (name in PRESETS or (name not in hub_presets() and local_path(name).is_dir())):
         raise UserError(f"model.revision={revision}: {name} is a local folder, which has no revisions. Remove it.")
@@ -74,36 +74,36 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         _check_folder(folder)
         return ModelSource(name, "preset", str(folder))
     if name in hub_presets():
-        return _on_the_hub(name, hub_presets()[name], revision)
+        return _resolve_hub_model(name, hub_presets()[name], revision)
     path = local_path(name)
     if path.is_dir():
         _check_folder(path)
         return ModelSource(name, "folder", str(path.resolve()))
     if path.exists():
-        raise UserError(f"model: {name} is a file. Give the folder that holds config.json and the weights.")
+        raise UserError(f"model: {name} is a file. Give the folder with config.json and the weights.")
     if not is_hub_id(name):
         presets = [*PRESETS, *hub_presets()]
         raise UserError(f"model: no such folder: {name}.{did_you_mean(name, presets)} Give a model folder, a hub id "
                         f"with its owner (openai-community/gpt2) or a preset ({', '.join(presets)}).")  # fmt: skip
-    return _on_the_hub(name, name, revision)
+    return _resolve_hub_model(name, name, revision)
 
 
 def is_hub_id(name: str) -> bool:
     """Return whether ``name`` can be a hub id: it has an owner, or is in the cache."""
-    return bool(_HUB_ID.fullmatch(name)) and not _looks_like_a_path(name) and ("/" in name or is_cached(name))
+    return bool(_HUB_ID.fullmatch(name)) and not _is_path(name) and ("/" in name or is_cached(name))
 
 
-def _on_the_hub(name: str, hub_id: str, revision: str | None) -> ModelSource:
+def _resolve_hub_model(name: str, hub_id: str, revision: str | None) -> ModelSource:
     if is_offline() and not is_cached(hub_id):
         raise UserError(unreachable_message(hub_id, revision, "HF_HUB_OFFLINE is set and it is not in the local cache"))
     return ModelSource(name, "hub", hub_id)
 
 
-def unreachable_message(name: str, revision: str | None, why: str) -> str:
-    """Return the message for a hub model that is not available."""
+def unreachable_message(name: str, revision: str | None, reason: str) -> str:
+    """Return the error message for a hub model that is not available."""
     model = f"{name} (revision {revision})" if revision else name
     return (
-        f"model: cannot get {model} from the Hugging Face hub: {why}. If it is a folder, no such folder exists here. "
+        f"model: cannot get {model} from the Hugging Face hub: {reason}. If it is a folder, it does not exist. "
         f"Check the spelling, connect to the network (for a gated model run `hf auth login`), or use a local "
         f"folder or the preset {' or '.join(PRESETS)}."
     )
@@ -112,8 +112,7 @@ def unreachable_message(name: str, revision: str | None, why: str) -> str:
 def prompt_style(model_config: Any) -> PromptStyle:
     """Return the prompt style of a model: its config's `rlvr_prompt_style`, by default DEFAULT_STYLE.
 
-    model_config: a transformers config object or the mapping read from config.json. Raises UserError if the
-    value is not a known style.
+    ``model_config``: a transformers config or the mapping in config.json. Raises UserError for an unknown style.
     """
     if isinstance(model_config, Mapping):
         style = model_config.get("rlvr_prompt_style")
@@ -122,13 +121,13 @@ def prompt_style(model_config: Any) -> PromptStyle:
     if style is None:
         return DEFAULT_STYLE
     if style not in PROMPT_STYLES:
-        raise UserError(f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}")
+        raise UserError(f"model: rlvr_prompt_style: {style!r} in config.json must be one of {', '.join(PROMPT_STYLES)}")
     return cast(PromptStyle, style)
 
 
 @cache
 def find_connection_problem() -> str | None:
-    """Return why the Hugging Face hub cannot be reached, or None. Cached; times out after ten seconds.
+    """Return why the Hugging Face hub cannot be reached, or None. Cached; the timeout is ten seconds.
 
     The hub's library would retry for most of a minute.
     """
@@ -149,8 +148,8 @@ def _check_folder(folder: Path) -> None:
     problems = [*_config_problems(folder), *_weight_problems(folder)]
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         problems.append(
-            f"model: {folder} has no tokenizer (such as tokenizer.json). Copy the tokenizer files of the model it "
-            "was made from into it."
+            f"model: {folder} has no tokenizer (such as tokenizer.json). Copy the tokenizer files of its base model "
+            "into it."
         )
     if len(problems) > 1 and (folder / "checkpoints").is_dir():
         problems = [f"model: {folder} is a run, not a model. Give one of its checkpoints: {folder}/checkpoints/step-N"]
@@ -191,7 +190,7 @@ def _config_problems(folder: Path) -> list[str]:
     except ValueError as error:
         return [f"model: {path} is not valid JSON: {error}"]
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        return [f"model: {path} names no model_type, so its architecture is unknown"]
+        return [f"model: {path} has no model_type, so its architecture is unknown"]
     return []
 
 
@@ -200,7 +199,7 @@ def _weight_problems(folder: Path) -> list[str]:
         if any(folder.glob("*.bin")):
             return [
                 f"model: {folder} has weights only as .bin files, which can run code when they are loaded. Convert "
-                "them to model.safetensors (`model.save_pretrained(folder)` in transformers does)."
+                "them to model.safetensors (`model.save_pretrained(folder)` in transformers)."
             ]
         return [f"model: {folder} has no weights (model.safetensors). Is the download or the save complete?"]
     try:
@@ -239,18 +238,18 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _looks_like_a_path(name: str) -> bool:
+def _is_path(name: str) -> bool:
     return name.startswith((".", "~", os.sep)) or name.count("/") > 1 or name.endswith("/") or "\\" in name
 
 
 def is_offline() -> bool:
-    """Return whether the environment forbids the Hugging Face libraries to use the network."""
+    """Return whether the environment sets the Hugging Face libraries offline."""
     flags = (os.environ.get(key, "") for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
     return any(flag.upper() in {"1", "ON", "YES", "TRUE"} for flag in flags)
 
 
 def is_cached(name: str) -> bool:
-    """Return whether some revision of a hub model is in the cache."""
+    """Return whether any revision of a hub model is in the cache."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))
@@ -262,7 +261,7 @@ class AdapterBase:
 
     Attributes:
         name: a preset, a hub id or a folder. revision: of a hub model, the commit if known.
-        kind: ``qlora`` where its linear layers were held in 4 bits.
+        kind: ``qlora`` if its linear layers were in 4 bits.
         dtype: number format of its weights; auto if unknown.
         fingerprint: of its weights, from ``rlvr_cli.models.adapter.fingerprint``; None if unknown.
     """
@@ -273,20 +272,20 @@ class AdapterBase:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     fingerprint: str | None = None
 
-    def text(self) -> str:
-        """The content of base.json."""
+    def to_json(self) -> str:
+        """Return the content of base.json."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Return whether ``folder`` has an adapter and no model."""
+    """Return whether ``folder`` contains an adapter but no model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def read_base(folder: Path) -> AdapterBase:
-    """Return the base of the adapter in ``folder``, from base.json or PEFT's configuration.
+    """Read the base of the adapter in ``folder`` from base.json or PEFT's configuration.
 
-    Raises UserError if neither can be read.
+    Raises UserError if neither is valid.
     """
     path = folder / ADAPTER_BASE if (folder / ADAPTER_BASE).is_file() else folder / ADAPTER_CONFIG
     try:
@@ -295,7 +294,7 @@ def read_base(folder: Path) -> AdapterBase:
             return AdapterBase(**content)
         name = content["base_model_name_or_path"]
         if content.get("peft_type") != "LORA" or not name:
-            raise ValueError("it is not a LoRA adapter that names its base model")
+            raise ValueError("it is not a LoRA adapter with base_model_name_or_path")
         return AdapterBase(str(name), content.get("revision"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"model: {path} does not say which model the adapter belongs to ({error}).") from error
+        raise UserError(f"model: {path} has no base model of the adapter ({error}).") from error

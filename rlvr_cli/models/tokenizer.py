@@ -1,4 +1,4 @@
-"""A model's tokenizer and prompt settings, without its weights."""
+"""Load a model's tokenizer and prompt settings without its weights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from rlvr_cli.models.source import (
 class ModelFacts:
     """A model's tokenizer and prompt settings.
 
-    ``stops``: the token ids that end a completion. ``style``: the model's prompt style. ``positions``: its longest
-    sequence; None = no limit.
+    Attributes:
+        stops: the token ids that end a completion.
+        style: the model's prompt style.
+        positions: the longest sequence; None = no limit.
     """
 
     tokenizer: Any
@@ -35,7 +37,7 @@ class ModelFacts:
 
 
 def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
-    """Load the facts of the model at ``location``, a folder or a hub id, without its weights.
+    """Load the tokenizer and configs of the model at ``location``, a folder or a hub id.
 
     Raises UserError without a usable tokenizer.
     """
@@ -49,11 +51,11 @@ def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFac
 
     base, base_options = location, options
     if not on_hub and holds_adapter(Path(location)):
-        named = read_base(Path(location))
-        source = resolve_model(named.name, revision=named.revision)
+        adapter_base = read_base(Path(location))
+        source = resolve_model(adapter_base.name, revision=adapter_base.revision)
         base, base_options = source.location, {"trust_remote_code": remote_code_allowed()}
-        if source.kind == "hub" and named.revision:
-            base_options["revision"] = named.revision
+        if source.kind == "hub" and adapter_base.revision:
+            base_options["revision"] = adapter_base.revision
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, **options)
         config = AutoConfig.from_pretrained(base, **base_options)

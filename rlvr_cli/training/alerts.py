@@ -1,4 +1,4 @@
-"""React to a run's alerts: record, report, or end it (train.on_collapse, train.on_no_signal)."""
+"""React to a run's alerts: record, report, or stop it (train.on_collapse, train.on_no_signal)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rlvr_cli.training.progress import Reporter
 
 
 class TrainingAlerts:
-    """Watches the lines of metrics.jsonl, in every process.
+    """Monitor of the rows of metrics.jsonl, in every process.
 
     Args:
-        accelerator: synchronizes the processes before they end a run.
+        accelerator: synchronizes the processes before they stop.
         peak_lr: the run's learning rate.
     """
 
@@ -34,30 +34,30 @@ class TrainingAlerts:
         self._started: list[Alert] = []
 
     def resume(self) -> None:
-        """Replay the recorded lines."""
-        for line in read_jsonl(self.run.metrics_path):
-            self._monitor.add(line)
+        """Replay the recorded rows."""
+        for row in read_jsonl(self.run.metrics_path):
+            self._monitor.add(row)
 
     def observe(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Add a line and return its alert columns."""
+        """Add a row and return its alert columns."""
         self._started = self._monitor.add(row)
         return self._monitor.fields(
             row["rollout"], collapse=self.train.on_collapse != "off", signal=self.train.on_no_signal != "off"
         )
 
     def report(self) -> None:
-        """Report the alerts that began with the step just recorded. Raises JointError where one ends the run."""
+        """Report the alerts that the last row started. Raises JointError if one stops the run."""
         for alert in self._started:
             key = "on_no_signal" if alert.name == NO_SIGNAL else "on_collapse"
             reaction = getattr(self.train, key)
             if reaction == "stop":
                 # The first error of any process ends all of them, so wait until rank 0 has recorded the step.
                 self.accelerator.wait_for_everyone()
-                raise self._ending(alert, key)
+                raise self._stop_error(alert, key)
             if reaction == "warn":
-                self.reporter.message(f"alert: {alert}")
+                self.reporter.show(f"alert: {alert}")
 
-    def _ending(self, alert: Alert, key: str) -> JointError:
+    def _stop_error(self, alert: Alert, key: str) -> JointError:
         advice = "" if alert.name == NO_SIGNAL else self._restart_advice(alert)
         return JointError(
             f"rollout {alert.first + 1}: {alert}. Stopped because of train.{key}=stop; `rlvr train --resume` would "
@@ -65,10 +65,10 @@ class TrainingAlerts:
         )
 
     def _restart_advice(self, alert: Alert) -> str:
-        """Return the command that restarts before the alert's window, with half the learning rate."""
+        """Return a sentence with the command that restarts before the alert's window, at half the learning rate."""
         step = max(0, alert.first + 1 - self._monitor.window) * self.batch.steps_per_rollout
         checkpoints = [saved for saved in valid_checkpoints(self.run.checkpoints_dir) if saved.step <= step]
-        where = "newest checkpoint from before" if checkpoints else "beginning (no checkpoint from before is kept)"
-        words = ["rlvr", "train", "-c", str(self.run.config_path), "run.name=NEW"]
-        words += [f"model.name={saved.path}" for saved in checkpoints[:1]] + [f"optimizer.lr={self.peak_lr / 2:g}"]
-        return f" To start again from the {where}, with half the learning rate: {shlex.join(words)}"
+        start = "newest earlier checkpoint" if checkpoints else "beginning (no earlier checkpoint is kept)"
+        command = ["rlvr", "train", "-c", str(self.run.config_path), "run.name=NEW"]
+        command += [f"model.name={saved.path}" for saved in checkpoints[:1]] + [f"optimizer.lr={self.peak_lr / 2:g}"]
+        return f" To restart from the {start} with half the learning rate: {shlex.join(command)}"

@@ -1,4 +1,4 @@
-"""Build the trainer of a run: a policy gradient or supervised fine-tuning."""
+"""Build the trainer of a run, for a policy gradient or supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlvr_cli.training.sft import SFTRunTrainer
 
 
 def build_trainer(run_parts: RunParts) -> RunTrainer:
-    """Build the trainer of a run, at its first step. Raises RunError where accelerate's environment differs."""
+    """Build the trainer of a run. Raises RunError if accelerate's environment contradicts the configuration."""
     warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
     kind = SFTRunTrainer if isinstance(run_parts.prepared.method, SFTMethod) else PolicyRunTrainer
     trainer: RunTrainer = kind(run_parts)
@@ -29,24 +29,23 @@ def build_trainer(run_parts: RunParts) -> RunTrainer:
 
 
 def _check_accelerate(trainer: RunTrainer, config: Config) -> None:
-    """Raise RunError where accelerate's launch is not the requested one."""
     accelerator, launch = trainer.accelerator, config.launch
-    kinds = [DistributedType.MULTI_CPU, DistributedType.MULTI_GPU]
+    types = [DistributedType.MULTI_CPU, DistributedType.MULTI_GPU]
     if is_sharded(launch):
-        kinds = [DistributedType.DEEPSPEED]
+        types = [DistributedType.DEEPSPEED]
     elif launch.processes == 1:
-        kinds.append(DistributedType.NO)
-    if accelerator.num_processes != launch.processes or accelerator.distributed_type not in kinds:
+        types.append(DistributedType.NO)
+    if accelerator.num_processes != launch.processes or accelerator.distributed_type not in types:
         raise RunError(
             f"launch.processes={launch.processes} and launch.deepspeed={launch.deepspeed or 'null'} were requested, "
-            f"but accelerate runs {accelerator.num_processes} as {accelerator.distributed_type.value}: its environment "
-            "variables (ACCELERATE_..., RANK, WORLD_SIZE) differ."
+            f"but accelerate runs {accelerator.num_processes} as {accelerator.distributed_type.value}. Unset its "
+            "environment variables (ACCELERATE_..., RANK, WORLD_SIZE)."
         )
-    wanted = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)
+    expected = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)
     actual = (accelerator.mixed_precision, accelerator.state.dynamo_plugin.backend.value)
-    if actual != wanted:
+    if actual != expected:
         raise RunError(
-            f"accelerate computes with mixed precision {actual[0]} and compiler {actual[1].lower()}, and the run with "
-            f"{wanted[0]} and none: unset ACCELERATE_MIXED_PRECISION and ACCELERATE_DYNAMO_BACKEND, which `accelerate "
-            "launch` sets from its options and its file."
+            f"accelerate computes with mixed precision {actual[0]} and compiler {actual[1].lower()}, but the run with "
+            f"{expected[0]} and none. Unset ACCELERATE_MIXED_PRECISION and ACCELERATE_DYNAMO_BACKEND (`accelerate "
+            "launch` sets them from its options and configuration)."
         )

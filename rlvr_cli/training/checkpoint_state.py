@@ -1,4 +1,4 @@
-"""The state in a checkpoint besides the model, written without pickles: optimizer, schedule, random streams, buffer."""
+"""The training state in a checkpoint, without pickles: optimizer, schedule, random states, rollout buffer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-# The folder in a checkpoint.
+# The folder of the training state in a checkpoint.
 FOLDER = "trainer"
 OPTIMIZER = "optimizer"
 SCHEDULER = "scheduler.json"
@@ -25,7 +25,7 @@ def save_optimizer(folder: Path, state_dict: dict[str, Any], name: str = OPTIMIZ
     """Write ``torch.optim.Optimizer.state_dict()``: tensors as safetensors, hyper-parameters as JSON.
 
     Args:
-        name: of the files, without ending; of one process where the state is sharded.
+        name: of the files, without extension.
     """
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, dict[str, Any]] = {}
@@ -41,7 +41,7 @@ def save_optimizer(folder: Path, state_dict: dict[str, Any], name: str = OPTIMIZ
 
 
 def load_optimizer(folder: Path, name: str = OPTIMIZER) -> dict[str, Any]:
-    """Read the state that :func:`save_optimizer` wrote."""
+    """Read the files of :func:`save_optimizer`."""
     groups = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in groups["scalars"].items()}
     for key, tensor in safetensors.torch.load_file(folder / f"{name}.safetensors").items():
@@ -54,7 +54,7 @@ def load_optimizer(folder: Path, name: str = OPTIMIZER) -> dict[str, Any]:
 
 
 def random_states() -> dict[str, Tensor]:
-    """Return the state of every global random generator of this process, as tensors."""
+    """Return the states of this process's global random generators."""
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     states = {
@@ -72,7 +72,7 @@ def random_states() -> dict[str, Tensor]:
 
 
 def restore_random_states(states: dict[str, Tensor]) -> None:
-    """Restore every global generator from :func:`random_states`."""
+    """Restore :func:`random_states`."""
     torch.set_rng_state(states["torch"])
     version, *internal = states["python"].tolist()
     gauss = states["python.gauss"].tolist()
@@ -85,7 +85,7 @@ def restore_random_states(states: dict[str, Tensor]) -> None:
 
 
 def pack_process(buffer: Sequence[dict[str, Tensor]]) -> bytes:
-    """Serialize the state of one process (random states, rollout buffer) as safetensors."""
+    """Serialize a process's random states and rollout buffer as safetensors."""
     tensors = {f"random.{name}": value for name, value in random_states().items()}
     for index, rows in enumerate(buffer):
         tensors |= {f"buffer.{index}.{key}": value.detach().cpu().clone() for key, value in rows.items()}
@@ -93,14 +93,14 @@ def pack_process(buffer: Sequence[dict[str, Tensor]]) -> bytes:
 
 
 def unpack_process(path: Path) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-    """Read random states and rollout buffer from a file of :func:`pack_process`."""
+    """Read the random states and rollout buffer of :func:`pack_process`."""
     states: dict[str, Tensor] = {}
-    slices: dict[int, dict[str, Tensor]] = {}
+    buffer: dict[int, dict[str, Tensor]] = {}
     for key, tensor in safetensors.torch.load_file(path).items():
         kind, rest = key.split(".", 1)
         if kind == "random":
             states[rest] = tensor
         else:
             index, name = rest.split(".", 1)
-            slices.setdefault(int(index), {})[name] = tensor
-    return states, [slices[index] for index in sorted(slices)]
+            buffer.setdefault(int(index), {})[name] = tensor
+    return states, [buffer[index] for index in sorted(buffer)]

@@ -1,4 +1,4 @@
-"""A run's checkpoints: checked, written atomically, and restored exactly."""
+"""Save a run's checkpoints atomically, and resume from them exactly."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Checkpointer(TrainerCallback):
     """Saves every ``checkpoint.every`` steps and when the training stops, keeps the newest, and resumes.
 
     Args:
-        trainer: with the run and its ``position``.
-        use_cache: the model's configured `use_cache`, which the trainer switches off.
+        trainer: a :class:`RunTrainer`.
+        use_cache: the model's configured `use_cache`, which the trainer disables.
     """
 
     def __init__(self, trainer: Any, *, use_cache: bool) -> None:
@@ -46,7 +46,7 @@ class Checkpointer(TrainerCallback):
         self.run: RunDir = trainer.run
         self._sealer = Sealer(trainer.run)
         # The checkpoint to resume from, until its state and then its random states are restored.
-        self._unfinished: Path | None = None
+        self._resuming: Path | None = None
 
     # --- save --------------------------------------------------------------------------------------------------
 
@@ -55,18 +55,15 @@ class Checkpointer(TrainerCallback):
             self.save(int(state.global_step))
 
     def save(self, step: int) -> None:
-        """Write the checkpoint of ``step``; called in every process.
-
-        Raises RunError rather than save weights that are not finite.
-        """
+        """Write the checkpoint of ``step``; called in every process. Raises RunError for non-finite weights."""
         trainer = self.trainer
         trainer.store_flos()
         position, rows = trainer.position()
-        weights, others = self._weights()
+        weights, value_head = self._weights()
         processes = gather_object([checkpoint_state.pack_process(rows)])
         optimizer_shards = None if trainer.zero is None else self._write_optimizer_shards(step, trainer.zero)
         if trainer.accelerator.is_main_process:
-            _check_finite(step, {**weights, **others})
+            _check_finite(step, {**weights, **value_head})
             counters = {
                 **position,
                 "skips": trainer.skips.count,
@@ -82,10 +79,12 @@ class Checkpointer(TrainerCallback):
                 write_checkpoint(
                     self.run.checkpoints_dir,
                     step,
-                    lambda folder: self._write(folder, weights, others, counters, processes, optimizer_shards, seal),
+                    lambda folder: self._write(
+                        folder, weights, value_head, counters, processes, optimizer_shards, seal
+                    ),
                 )
             except SafetensorError as error:
-                # safetensors reports a full disk with its exception type.
+                # safetensors wraps the error of a full disk.
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
             keep_newest(self.run.checkpoints_dir, trainer.config.checkpoint.keep, step=step)
@@ -95,13 +94,13 @@ class Checkpointer(TrainerCallback):
         trainer.accelerator.wait_for_everyone()
 
     def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the model's weights to publish and the value head's; called in every process."""
-        trainer, zero = self.trainer, self.trainer.zero
-        if trainer.adapter:
-            return split_value_head(
-                trained_tensors(trainer.model) if zero is None else zero.gather_trained(trained_tensors)
-            )
-        return split_value_head(trainer.model.state_dict() if zero is None else zero.gather_state_dict())
+        """Return the weights of the model (or adapters) and of the value head; called in every process."""
+        model, zero = self.trainer.model, self.trainer.zero
+        if self.trainer.adapter:
+            weights = trained_tensors(model) if zero is None else zero.gather_trained(trained_tensors)
+        else:
+            weights = model.state_dict() if zero is None else zero.gather_state_dict()
+        return split_value_head(weights)
 
     def _write(
         self,
@@ -115,7 +114,7 @@ class Checkpointer(TrainerCallback):
     ) -> None:
         trainer = self.trainer
         model = trainer.adapter or trainer.model
-        # Trainer switches the cache off in the configuration; loaded checkpoints need it.
+        # Trainer disables the cache in the configuration; loaded checkpoints need it.
         model.config.use_cache, trained_with = self.use_cache, model.config.use_cache
         try:
             model.save_pretrained(folder, state_dict=weights)
@@ -141,30 +140,30 @@ class Checkpointer(TrainerCallback):
         for rank, packed in enumerate(processes):
             (inner / checkpoint_state.PROCESS.format(rank=rank)).write_bytes(packed)
         for path in folder.rglob("*.safetensors"):
-            path.chmod(0o644)  # safetensors makes files readable by their owner alone
+            path.chmod(0o644)  # safetensors writes with mode 0600
 
     def _write_optimizer_shards(self, step: int, zero: Zero) -> Path:
-        """Write every process's shard of the optimizer's state into a folder of rank 0; return the folder."""
+        """Write the optimizer shard of every process; return their folder."""
         accelerator = self.trainer.accelerator
         folder: Path = self.run.checkpoints_dir / f".shards-step-{step}"
         if accelerator.is_main_process:
-            for left_over in self.run.checkpoints_dir.glob(".shards-step-*"):
-                shutil.rmtree(left_over)
+            for stale in self.run.checkpoints_dir.glob(".shards-step-*"):
+                shutil.rmtree(stale)
             folder.mkdir()
         accelerator.wait_for_everyone()
-        checkpoint_state.save_optimizer(folder, zero.optimizer_state(), self._optimizer_shard())
+        checkpoint_state.save_optimizer(folder, zero.optimizer_state(), self._shard_name())
         accelerator.wait_for_everyone()
         return folder
 
-    def _optimizer_shard(self) -> str:
-        """Return the name, without ending, of this process's optimizer shard in a checkpoint."""
+    def _shard_name(self) -> str:
+        """Return the file name, without extension, of this process's optimizer shard."""
         return f"{checkpoint_state.OPTIMIZER}-{self.trainer.accelerator.process_index}"
 
     # --- resume ------------------------------------------------------------------------------------------------
 
     def load_weights(self, checkpoint: Path) -> None:
         """Load the weights of ``checkpoint`` into the unsharded model; `on_train_begin` restores the rest."""
-        self._unfinished = checkpoint
+        self._resuming = checkpoint
         model = self.trainer.model
         if self.trainer.adapter is not None:
             load_adapter_checkpoint(model, checkpoint)
@@ -176,14 +175,14 @@ class Checkpointer(TrainerCallback):
             model.get_submodule(VALUE_HEAD).load_state_dict(load_file(head))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._unfinished is not None:
-            self._restore(self._unfinished)
+        if self._resuming is not None:
+            self._restore(self._resuming)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # After the data loader has moved to the checkpoint's position, which may consume random numbers.
-        if self._unfinished is not None:
-            restore, self._unfinished = self._unfinished, None
-            self._restore_random_states(restore)
+        # After the data loader has skipped to the checkpoint's position, which may consume random numbers.
+        if self._resuming is not None:
+            checkpoint_state.restore_random_states(self._load_process(self._resuming)[0])
+            self._resuming = None
 
     def _restore(self, checkpoint: Path) -> None:
         """Restore optimizer, schedule, counters and position from ``checkpoint``."""
@@ -191,26 +190,25 @@ class Checkpointer(TrainerCallback):
         counters = json.loads((inner / checkpoint_state.COUNTERS).read_text(encoding="utf-8"))
         if counters["processes"] != trainer.accelerator.num_processes:
             raise RunError(
-                f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed with "
-                f"{trainer.accelerator.num_processes}. Start the earlier number of processes."
+                f"{checkpoint}: the number of processes must be {counters['processes']}, as in its training; got "
+                f"{trainer.accelerator.num_processes}. Start that number of processes."
             )
         if counters.get("deepspeed") != trainer.args.deepspeed:
             raise RunError(
-                f"{checkpoint} was written with another DeepSpeed configuration. Continue with the file "
-                f"launch.deepspeed={trainer.config.launch.deepspeed} as it was."
+                f"{checkpoint} was written with another DeepSpeed configuration. Restore the original file "
+                f"launch.deepspeed={trainer.config.launch.deepspeed}."
             )
         if trainer.zero is None:
             trainer.optimizer.load_state_dict(checkpoint_state.load_optimizer(inner))
         else:
-            trainer.zero.load_optimizer_state(checkpoint_state.load_optimizer(inner, self._optimizer_shard()))
+            trainer.zero.load_optimizer_state(checkpoint_state.load_optimizer(inner, self._shard_name()))
         self._restore_schedule(json.loads((inner / checkpoint_state.SCHEDULER).read_text(encoding="utf-8")))
         trainer.skips.count = counters["skips"]
         trainer.executed.update(counters["executed"])
-        trainer.restore_position(counters, self._process_state(checkpoint)[1])
+        trainer.restore_position(counters, self._load_process(checkpoint)[1])
 
     def _restore_schedule(self, saved: dict[str, Any]) -> None:
-        # The rate of the next step was set when the checkpoint was written, before the run was
-        # extended; otherwise this is the same number.
+        # Recomputed for a run that was extended after the checkpoint; otherwise the same number.
         schedule = self.trainer.lr_scheduler
         factor = self.trainer.config.learning_rate.factor(saved["last_epoch"])
         saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
@@ -218,10 +216,7 @@ class Checkpointer(TrainerCallback):
             group["lr"] = rate
         schedule.load_state_dict(saved)
 
-    def _restore_random_states(self, checkpoint: Path) -> None:
-        checkpoint_state.restore_random_states(self._process_state(checkpoint)[0])
-
-    def _process_state(self, checkpoint: Path) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+    def _load_process(self, checkpoint: Path) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
         rank = self.trainer.accelerator.process_index
         return checkpoint_state.unpack_process(
             checkpoint / checkpoint_state.FOLDER / checkpoint_state.PROCESS.format(rank=rank)
@@ -229,7 +224,7 @@ class Checkpointer(TrainerCallback):
 
 
 def _load_model_weights(model: nn.Module, folder: Path) -> None:
-    """Load a checkpoint's weights into an unsharded model. Raises RunError if they belong to another model."""
+    """Load a checkpoint's weights into an unsharded model. Raises RunError for another model's weights."""
     if (folder / SAFE_WEIGHTS_INDEX_NAME).exists():
         result = load_sharded_checkpoint(model, str(folder), strict=False, prefer_safe=True)
     else:
@@ -238,15 +233,15 @@ def _load_model_weights(model: nn.Module, folder: Path) -> None:
     # PPO's value head is in a separate file.
     missing = [key for key in result.missing_keys if key not in ties and not key.startswith(f"{VALUE_HEAD}.")]
     if missing or result.unexpected_keys:
-        named = ", ".join([*missing, *result.unexpected_keys][:3])
-        raise RunError(f"{folder}: its weights do not belong to this model ({named}).")
+        keys = ", ".join([*missing, *result.unexpected_keys][:3])
+        raise RunError(f"{folder}: its weights do not belong to this model ({keys}).")
 
 
 def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:
-    broken = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
-    if broken:
+    nonfinite = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if nonfinite:
         raise RunError(
-            f"step {step}: {len(broken)} of {len(tensors)} weight tensors are not finite ({broken[0]}), so no "
-            "checkpoint was written; the newest one is from before this step. A smaller optimizer.lr or "
+            f"step {step}: {len(nonfinite)} of {len(tensors)} weight tensors are not finite ({nonfinite[0]}), so no "
+            "checkpoint was written; the newest one is from an earlier step. A smaller optimizer.lr or "
             "update.max_grad_norm often helps."
         )

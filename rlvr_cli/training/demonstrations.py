@@ -22,7 +22,7 @@ class Demonstration:
     """Token ids of a prompt and of a completion that ends with the end-of-sequence token.
 
     Attributes:
-        wording: of the problem, or the prompt of a file.
+        wording: the problem's, or the prompt's text from a file.
     """
 
     prompt: tuple[int, ...]
@@ -32,20 +32,20 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class SFTMethod:
-    """Supervised fine-tuning: the mean negative log-likelihood of the completions' tokens, prompts left out.
+    """Supervised fine-tuning: minimises the mean negative log-likelihood of the completions' tokens.
 
     Attributes:
         source: description of the demonstrations' source.
-        demonstrations: checked, in the order of the data.
+        demonstrations: in the order of the data.
     """
 
     source: str
     demonstrations: tuple[Demonstration, ...]
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what a resumed run must share, as :meth:`Method.fingerprint`, with the data."""
+        """Return the fingerprint that a resumed run must have, as :meth:`Method.fingerprint`, including the data."""
         rows = json.dumps([[row.prompt, row.completion] for row in self.demonstrations])
-        # Not the folder of the file, which may change before the run is continued.
+        # The file may be moved before the run is resumed.
         data = {"source": Path(self.source).name, "count": len(self.demonstrations), "sha256": text_digest(rows)}
         choices = {"name": "sft", "demonstrations": data}
         code = (__file__, Path(__file__).with_name("sft.py"))
@@ -64,27 +64,27 @@ def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) 
     encoder = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
     path = config.method.demonstration_file
     if path is not None:
-        return SFTMethod(path, tuple(_from_file(local_path(path), encoder)))
-    demonstrations, left_out = _worked(config, task, encoder)
-    omitted = f"; {count(left_out, 'problem')} without a solution left out" if left_out else ""
+        return SFTMethod(path, tuple(_load_file(local_path(path), encoder)))
+    demonstrations, unsolved = _load_solutions(config, task, encoder)
+    omitted = f"; {count(unsolved, 'problem')} without a solution left out" if unsolved else ""
     return SFTMethod(f"the task's worked solutions{omitted}", tuple(demonstrations))
 
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Tokenizes demonstrations.
+    """Tokenizer of demonstrations.
 
     Attributes:
-        longest: maximum tokens of a completion, with its end.
-        positions: the model's limit on prompt and completion together; None = no limit.
+        max_tokens: of a completion, including the end-of-sequence token.
+        positions: the model's limit of prompt and completion together; None = no limit.
     """
 
     tokenizer: Any
-    longest: int
+    max_tokens: int
     positions: int | None
 
-    def ids(self, name: str, text: str) -> list[int]:
-        """Return the token ids of a text, without added special tokens. Raises BadRow where it cannot be written."""
+    def encode(self, name: str, text: str) -> list[int]:
+        """Tokenize ``text`` without special tokens. Raises BadRow for text that the tokenizer cannot represent."""
         if problem := find_text_error(text):
             raise BadRow(f"{name}: {problem}")
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -96,27 +96,29 @@ class _Encoder:
             raise BadRow(f"{name} has text without tokens in the model's tokenizer: {next(words, text)[:40]!r}")
         return ids
 
-    def demonstration(self, prompt: Sequence[int], completion: str, wording: str) -> Demonstration:
-        """Raises BadRow for prompts and completions that are too long."""
-        ids, end = self.ids("completion", completion), self.tokenizer.eos_token_id
+    def make_demonstration(self, prompt: Sequence[int], completion: str, wording: str) -> Demonstration:
+        """Tokenize ``completion``. Raises BadRow for tokens beyond the limits."""
+        ids, end = self.encode("completion", completion), self.tokenizer.eos_token_id
         ids = ids if ids[-1] == end else [*ids, end]
-        if len(ids) > self.longest:
+        if len(ids) > self.max_tokens:
             raise BadRow(
-                f"the completion has {len(ids)} tokens, more than rollout.max_new_tokens={self.longest}; make that "
-                "larger, or the completion shorter"
+                f"the completion has {len(ids)} tokens, more than rollout.max_new_tokens={self.max_tokens}; increase "
+                "the limit, or shorten the completion"
             )
         length = len(prompt) + len(ids)
         if self.positions is not None and length > self.positions:
-            raise BadRow(f"prompt and completion have {length} tokens, the model {self.positions} positions")
+            raise BadRow(
+                f"prompt and completion have {length} tokens, more than the model's {self.positions} positions"
+            )
         return Demonstration(tuple(prompt), tuple(ids), wording)
 
 
-def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
-    """Return the first worked solution that fits of each training problem, and the number of problems without any.
+def _load_solutions(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
+    """Return the first worked solution of each training problem that fits, and the number of problems without any.
 
-    The decoded tokens are judged, since they are what the model learns.
+    Judges the decoded tokens, which the model learns.
     """
-    demonstrations, problems, solved = [], [], []
+    demonstrations, errors, solved = [], [], []
     style = " Is task.style the style of the model?" if hasattr(task, "style") else ""
     training = task.problems("train", config.method.demonstration_count or 0, config.run.seed)
     for problem in training:
@@ -125,28 +127,27 @@ def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonst
             continue
         solved.append(problem)
         prompt, wording = prompt_ids(task, problem, encoder.tokenizer), task.problem_wording(problem)
-        reason = "there are none"
+        reason = "none"
         for solution in solutions:
             try:
-                demonstrations.append(encoder.demonstration(prompt, str(solution), wording))
+                demonstrations.append(encoder.make_demonstration(prompt, str(solution), wording))
                 break
             except BadRow as error:
                 reason = str(error)
         else:
-            problems.append(f"task: the worked solutions of problem {problem.id}: {reason}.{style}")
+            errors.append(f"task: the worked solutions of problem {problem.id}: {reason}.{style}")
     if not solved:
         raise UserError(
-            f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
-            "and completion."
+            f"task {task.name} has no worked solutions. Set method.data to a JSONL file of prompt and completion."
         )
-    raise_row_errors(problems)
+    raise_row_errors(errors)
     end = encoder.tokenizer.eos_token_id
     texts = [response_text(encoder.tokenizer, row.completion, [end]) for row in demonstrations]
     verdicts = task.judge_many(solved, texts, [False] * len(texts))
     raise_row_errors(
         [
             f"task: the worked solution of problem {problem.id} is judged {verdict.reason} as the model's tokenizer "
-            f"writes it ({text[:40]!r}...). Remove the problem from task.data, or give method.data.{style}"
+            f"decodes it ({text[:40]!r}...). Remove the problem from task.data, or set method.data.{style}"
             for problem, text, verdict in zip(solved, texts, verdicts, strict=True)
             if not verdict.correct
         ]
@@ -154,13 +155,13 @@ def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonst
     return demonstrations, len(training) - len(solved)
 
 
-def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
-    """Return the rows of a JSONL file of prompt and completion. Raises UserError with the line of every bad row."""
+def _load_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
+    """Load a JSONL file of prompt and completion. Raises UserError with the line of every invalid row."""
     if not path.exists():
         raise UserError(f"method.data={str(path)!r}: no such file. Name a .jsonl file of prompt and completion.")
     if path.is_dir() or not is_jsonl(path):
-        raise UserError(f"method.data={str(path)!r}: not a .jsonl or .jsonl.gz file of prompt and completion.")
-    demonstrations, problems = [], []
+        raise UserError(f"method.data={str(path)!r}: must be a .jsonl or .jsonl.gz file of prompt and completion.")
+    demonstrations, errors = [], []
     for number, line in read_lines(path):
         try:
             row = parse_json(line)
@@ -171,11 +172,11 @@ def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
             for name in ("prompt", "completion"):
                 if not isinstance(row[name], str) or not row[name].strip():
                     raise BadRow(f"{name} must be text")
-            prompt = encoder.ids("prompt", row["prompt"])
-            demonstrations.append(encoder.demonstration(prompt, row["completion"], row["prompt"]))
+            prompt = encoder.encode("prompt", row["prompt"])
+            demonstrations.append(encoder.make_demonstration(prompt, row["completion"], row["prompt"]))
         except BadRow as error:
-            problems.append(f"{path}:{number}: {error}")
-    raise_row_errors(problems)
+            errors.append(f"{path}:{number}: {error}")
+    raise_row_errors(errors)
     if not demonstrations:
-        raise UserError(f"method.data={str(path)!r}: it has no rows.")
+        raise UserError(f"method.data={str(path)!r}: the file has no rows.")
     return demonstrations

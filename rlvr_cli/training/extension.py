@@ -16,34 +16,34 @@ KEY = "train.rollouts"
 
 
 def load_extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Load the configuration of ``run`` with ``overrides`` and an interrupted extension."""
+    """Load the configuration of ``run`` with ``overrides``, and with an extension that was interrupted."""
     return load([run.config_path], overrides=[*_interrupted(run), *overrides], import_files=True, from_start=True)
 
 
 def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
-    """Raise UserError where ``run`` cannot be resumed, or not with ``overrides``, which may only set `train.rollouts`.
+    """Raise UserError if ``run`` cannot be resumed, or not with ``overrides``.
 
-    Refused are other keys, fewer rollouts, and runs that were submitted and have not begun.
+    These can only increase `train.rollouts`, and not before a submitted run has started.
     """
     others = [text for text in overrides if text.partition("=")[0] != KEY]
     if others:
         raise UserError(
-            f"{', '.join(others)}: a run keeps its configuration; with --resume only {KEY} can change, to extend it. "
-            "To change another setting, start a new run."
+            f"{', '.join(others)}: --resume can change only {KEY}, to extend the run. Start a new run to change "
+            "another setting."
         )
     old, new = (load_config([run.config_path], overrides=[*_interrupted(run), *more]) for more in ((), overrides))
     before, after = old.train.rollouts, new.train.rollouts
     if after < before:
-        raise UserError(f"{KEY}={after}: {run.path} has {before} rollouts; a run can be extended, not shortened.")
+        raise UserError(f"{KEY} must be at least {before}, the rollouts of {run.path}; got {after}.")
     check_resumable(run, finished=after > before)
     if after > before and run.read_manifest().get("status") == SUBMITTED:
-        raise UserError(f"{run.path}: has not started yet. Cancel its job and submit it again with {KEY}={after}.")
+        raise UserError(f"{run.path}: has not started. Cancel its job and submit it again with {KEY}={after}.")
 
 
 def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
-    """Write ``overrides`` and an interrupted extension into the run's configuration; return lines for the user.
+    """Write ``overrides``, and an interrupted extension, to the run's configuration; return lines for the user.
 
-    The caller holds the run's lock. Raises UserError as :func:`check_extension`.
+    The caller must hold the run's lock. Raises UserError as :func:`check_extension`.
     """
     check_extension(run, overrides)
     manifest, interrupted = run.read_manifest(), _interrupted(run)
@@ -67,7 +67,7 @@ def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
     )
     if new == old:
         return []
-    return [f"{run.path}: extended from {old} to {new} rollouts", *_changes(before, after, manifest["step"])]
+    return [f"{run.path}: extended from {old} to {new} rollouts", *_schedule_note(before, after, manifest["step"])]
 
 
 def _interrupted(run: RunDir) -> list[str]:
@@ -75,15 +75,15 @@ def _interrupted(run: RunDir) -> list[str]:
     return [f"{KEY}={extension['rollouts']}"] if isinstance(extension, dict) else []
 
 
-def _changes(before: Config, after: Config, step: int) -> list[str]:
-    """Return the differences from a run that had this length from the start."""
-    optimizer = after.optimizer
-    if optimizer.lr_schedule == "constant":
+def _schedule_note(before: Config, after: Config, step: int) -> list[str]:
+    """Return a note if the schedule differs from that of a run with the new length from the start."""
+    schedule = after.optimizer.lr_schedule
+    if schedule == "constant":
         return []
     old, new = (config.learning_rate.factor(step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
-        f"optimizer.lr_schedule={optimizer.lr_schedule}: the schedule is now that of {rollouts} rollouts. The learning "
-        f"rate changes from {old:.3g} to {new:.3g} of its peak, and the result differs from that of a run with "
-        f"{rollouts} rollouts from the start."
+        f"optimizer.lr_schedule={schedule}: now the schedule of {rollouts} rollouts. The learning rate changes from "
+        f"{old:.3g} to {new:.3g} of its peak, and the result differs from that of a run with {rollouts} rollouts from "
+        "the start."
     ]

@@ -88,7 +88,7 @@ class PolicyForward:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the model is sharded, so that all processes must call it equally often."""
+        """True for a sharded model, which all processes must call equally often."""
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
     def without_value_head(self) -> PolicyForward:

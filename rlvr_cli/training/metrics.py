@@ -1,4 +1,4 @@
-"""The metrics of a step: sums over the tokens of its micro-batches, and summaries of a rollout's rows."""
+"""Metrics of a step: sums over the tokens of its micro-batches, and summaries of a rollout's rows."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
 
-# Region of a token (methods/base.py) -> its metric: clipped gradients, and the two other corners outside the trust
-# region.
+# A token's region (methods/base.py) -> its metric: clipped gradients, and the other corners outside the trust region.
 REGION_METRICS = {"LN": "clip_frac/low", "HP": "clip_frac/high", "LP": "outside/low", "HN": "outside/high"}
 REGIONS = tuple(REGION_METRICS)
-# The largest mean whose square is finite.
-LARGEST = 1e150
-# Trainer against sampler, over the tokens that the updates read.
+# Means below this have a finite square.
+MAX_SQUARABLE = 1e150
+# Trainer against sampler, over the tokens in the forward passes of the updates.
 MISMATCH = ("mismatch/log_prob", "mismatch/kl", "mismatch/above_2", "mismatch/below_half")
 IMPORTANCE = ("importance/weight", "importance/capped")
-OF_TRAINED = ("drift", "drift_square", "distance", "kl_old", "kl_reference", "entropy_trained")
-# A verifier's failures -> the reasons of verdicts.
-VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
+TRAINED_MEANS = ("drift", "drift_square", "distance", "kl_old", "kl_reference", "entropy_trained")
+# A verifier's failure -> the reasons of its verdicts.
+VERIFIER_FAILURES = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
 
 class StepMeter:
-    """Token statistics of one optimizer step over all its forward passes, as sums that add up over processes.
+    """Token statistics of an optimizer step over all its forward passes, as sums that add up over processes.
 
-    Ratios and distances are of trained tokens only: others may not be computed.
+    Ratios and distances cover trained tokens only, since others may not be computed.
 
     Args:
         executed: the counter of executed terms of the method; None = a new counter.
         mismatch: whether the sampler is compared with the trainer. importance: whether tokens have importance weights
             for that difference.
-        entropies: whether to average the entropies of trained tokens (`entropy_trained`), if no rollout summary has
-            those of all.
+        entropies: whether to average the entropies of trained tokens (`entropy_trained`), without a rollout summary.
     """
 
     SUMS = (
@@ -67,27 +65,27 @@ class StepMeter:
         self.executed.update(self.method.rollout_terms())
 
     def begin_step(self, mask: Tensor) -> None:
-        """Count the valid tokens (n, T) of the step's rows; forward passes may skip some."""
+        """Count the valid tokens (n, T) of the step's rows, some of which forward passes may skip."""
         self._sums = self._sums.to(mask.device)
         self._sums[0] += mask.sum(dtype=torch.float64)
 
-    def add(self, tokens: Tokens, which: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
-        """Add one forward pass (detached) of pass ``which``, and count the executed terms.
+    def add(self, tokens: Tokens, pass_name: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
+        """Add a micro-batch (detached) of the method's pass, and count the executed terms.
 
         ``value_loss`` is summed over its tokens.
         """
-        self.executed.update(self.method.token_terms(which))
-        shaped = self.method.shape_tokens(tokens, which)
+        self.executed.update(self.method.token_terms(pass_name))
+        shaped = self.method.shape_tokens(tokens, pass_name)
         mask = tokens.mask.bool()
-        trained = self.method.trained_mask(tokens, which)
-        where = self.method.policy_loss.regions(shaped, statistics)
+        trained = self.method.trained_mask(tokens, pass_name)
+        regions = self.method.policy_loss.regions(shaped, statistics)
         weights = self.method.policy_loss.weight(shaped, statistics)
-        # Centred at 1 and in float64: squares do not overflow, and the spread near 1 keeps its precision.
+        # Centred at 1 and in float64, so that squares do not overflow and the variance near 1 keeps its precision.
         current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
         drift = torch.expm1(current - old)
 
-        def total(values: Tensor, where: Tensor = trained) -> Tensor:
-            return torch.where(where, values, 0).sum(dtype=torch.float64)
+        def total(values: Tensor, selected: Tensor = trained) -> Tensor:
+            return torch.where(selected, values, 0).sum(dtype=torch.float64)
 
         reference = (
             torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(current, tokens.ref_log_probs.double())
@@ -102,27 +100,27 @@ class StepMeter:
             total(k3(old, current)),
             total(reference),
             total(tokens.entropies) if self.entropies and tokens.entropies is not None else drift.new_zeros(()),
-            # A token without advantage counts 0 even if its ratio overflowed.
+            # 0 for a token without advantage, even if its ratio overflowed.
             total(torch.where(shaped.advantages == 0, 0, -weights * shaped.advantages), mask),
             drift.new_zeros(()) if value_loss is None else value_loss.double(),
             *(drift.new_zeros(()) for _ in ("aux_loss", "aux_loss_share")),
-            *((getattr(where, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
+            *((getattr(regions, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
             *(drift.new_zeros(()) for _ in (*MISMATCH, *IMPORTANCE, "compared")),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
-    def add_mismatch(self, log_ratios: Tensor, cap: float | None, read: Tensor) -> None:
-        """Add log(pi_old / pi_sampler) (n, T) of the tokens of a forward pass, with weights up to ``cap``."""
-        apart = torch.where(read, log_ratios, 0).double()
-        ratios, cap = apart.exp(), math.inf if cap is None else cap
-        distances = (apart.abs(), k3(torch.zeros_like(apart), apart), ratios > 2, ratios < 0.5)
-        weights = (torch.where(read, ratios.clamp(max=cap), 0), ratios > cap)
-        sums = [values.sum(dtype=torch.float64) for values in (*distances, *weights, read)]
-        self._sums = self._sums.to(apart.device)
+    def add_mismatch(self, log_ratios: Tensor, cap: float | None, computed: Tensor) -> None:
+        """Add log(pi_old / pi_sampler) (n, T) of a micro-batch's ``computed`` tokens, with weights up to ``cap``."""
+        differences = torch.where(computed, log_ratios, 0).double()
+        ratios, cap = differences.exp(), math.inf if cap is None else cap
+        distances = (differences.abs(), k3(torch.zeros_like(differences), differences), ratios > 2, ratios < 0.5)
+        weights = (torch.where(computed, ratios.clamp(max=cap), 0), ratios > cap)
+        sums = [values.sum(dtype=torch.float64) for values in (*distances, *weights, computed)]
+        self._sums = self._sums.to(differences.device)
         self._sums[-len(sums) :] += torch.stack(sums)
 
     def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
-        """Add the auxiliary loss () of a mixture of experts in one forward pass, by its share () of the step."""
+        """Add the auxiliary loss () of a micro-batch of a mixture of experts, weighted by its share () of the step."""
         first = self.SUMS.index("aux_loss")
         self._sums = self._sums.to(aux_loss.device)
         self._sums[first : first + 2] += torch.stack([aux_loss.detach() * share, share]).double()
@@ -133,31 +131,31 @@ class StepMeter:
         return sums
 
     def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
-        """Return means over tokens from the sums of all processes; None where one is not finite.
+        """Return means over tokens from the sums of all processes; None for a non-finite mean.
 
-        Of the tokens that are trained on, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
-        the mean |pi - pi_old|; ``kl_old``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
-        KL(pi || reference) (0 without a reference; with a KL penalty every token of the pass is trained on). Of all
-        tokens of the step: ``clip_frac/low`` and ``clip_frac/high``, the shares of tokens beyond the trust region in
-        the direction of their advantage, whose gradient the clipped ratio cuts; ``outside/low`` and ``outside/high``,
-        those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the mean of
-        -F A, whose gradient is the method's.
-        ``mismatch/log_prob`` is the mean |log pi_old - log pi_sampler|, ``mismatch/kl`` the k3 estimate of
-        KL(pi_sampler || pi_old), ``mismatch/above_2`` and ``mismatch/below_half`` the shares of tokens whose ratio
-        pi_old / pi_sampler is beyond; ``importance/weight`` is the mean weight for a sampler that differs,
-        ``importance/capped`` the share of weights that the cap cut, all over the tokens that the updates read.
+        Over trained tokens, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``, the mean
+        |pi - pi_old|; ``kl_old``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of KL(pi || reference)
+        (0 without a reference; a KL penalty trains every token of the pass).
+        Over all tokens of the step: ``clip_frac/low`` and ``clip_frac/high``, the shares of tokens beyond the trust
+        region in the direction of their advantage, whose gradient the clipped ratio cuts; ``outside/low`` and
+        ``outside/high``, those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the
+        mean of -F A, whose gradient is the method's.
+        Over the tokens in the forward passes of the updates: ``mismatch/log_prob``, the mean
+        |log pi_old - log pi_sampler|; ``mismatch/kl``, the k3 estimate of KL(pi_sampler || pi_old);
+        ``mismatch/above_2`` and ``mismatch/below_half``, the shares of ratios pi_old / pi_sampler above 2 and below
+        1/2; ``importance/weight``, the mean importance weight; ``importance/capped``, the share of capped weights.
         ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient.
         """
-        named = dict(zip(self.SUMS, sums, strict=True))
-        count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
-        mean = {name: value / (moved if name in OF_TRAINED else count) for name, value in named.items()}
-        compared = max(named["compared"], 1.0)
+        totals = dict(zip(self.SUMS, sums, strict=True))
+        count, moved = max(totals["tokens"], 1.0), totals["moved"] or math.nan
+        mean = {name: total / (moved if name in TRAINED_MEANS else count) for name, total in totals.items()}
+        compared = max(totals["compared"], 1.0)
         # Python raises when a float's square overflows.
-        variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < LARGEST else math.inf)
+        variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < MAX_SQUARABLE else math.inf)
         values = {
             **({"entropy_trained": mean["entropy_trained"]} if self.entropies else {}),
             "ratio_mean": 1.0 + mean["drift"],
-            # Rounding may leave a variance just below 0; max() alone would turn a NaN into 0 as well.
+            # Rounding may leave a variance just below 0; max() alone would also turn a NaN into 0.
             "ratio_std": variance if math.isnan(variance) else max(0.0, variance) ** 0.5,
             "prob_distance": mean["distance"],
             "kl_old": mean["kl_old"],
@@ -165,11 +163,11 @@ class StepMeter:
             "policy_loss": mean["policy_loss"],
             **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
-            **({name: named[name] / compared for name in MISMATCH} if self.mismatch else {}),
-            **({name: named[name] / compared for name in IMPORTANCE} if self.importance else {}),
+            **({name: totals[name] / compared for name in MISMATCH} if self.mismatch else {}),
+            **({name: totals[name] / compared for name in IMPORTANCE} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
-            **({"aux_loss": named["aux_loss"] / share} if (share := named["aux_loss_share"]) else {}),
-            "update_tokens": named["tokens"],
+            **({"aux_loss": totals["aux_loss"] / share} if (share := totals["aux_loss_share"]) else {}),
+            "update_tokens": totals["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -181,23 +179,22 @@ def rollout_summary(
     *,
     replaced: bool = False,
 ) -> dict[str, float | None]:
-    """Return means over the completions of one rollout; ``rows`` are all its records of ``rollouts/``.
+    """Return means over the completions of a rollout; ``rows`` are all of its records in ``rollouts/``.
 
-    ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where the method has
-    ``replaced`` those by others (noise, entropy), which no comparison tells: training rounds a reward to float32;
-    ``nonzero_advantage`` is the share of completions that move the policy, ``unscorable`` that of those that the task
-    could not score; these are not correct, and their reward is in no mean. ``diversity`` is the share of completions
-    that differ, as text, from those before them of the same problem: 1 / group_size where all of a group are the same,
-    1 where no two are. ``verifier/timeout`` is the share whose comparison was stopped at its deadline or took its
-    process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
-    are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
-    where the reward has one. ``accuracy/se`` is the standard error over all completions, ``format/se`` over what
-    could be scored; where nothing could, the means over it are None.
+    ``reward`` averages the finite rewards of the training. ``clean_reward`` averages the verifier's if the method has
+    ``replaced`` them (noise, entropy), which comparing cannot detect: training rounds rewards to float32.
+    ``nonzero_advantage`` is the share of completions with a gradient, ``unscorable`` the share that the task could not
+    score: these are incorrect, and excluded from the rewards' means. ``diversity`` is the share of completions that
+    differ, as text, from earlier ones of their problem: 1 / group_size if a group is all equal, 1 if all differ.
+    ``verifier/timeout`` is the share whose comparison timed out or crashed its process, ``verifier/unparsed`` the share
+    whose answer or gold answer could not be parsed as mathematics; both are 0 for tasks without such a verifier.
+    ``format`` is the reward's part `format` as a share of ``format_range``, if any. ``accuracy/se`` is the standard
+    error over all completions, ``format/se`` over the scored ones. Means over no completion are None.
     ``logged/NAME`` averages the numbers that the user's reward functions record.
 
-    ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
-    does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens: for top_p=1 and
-    top_k=0 the expectation of their sum is that of the sum of the entropies. None where neither is known.
+    ``entropy`` is that of the sampling policy in nats, averaged over the rollout's tokens. If the engine does not
+    compute it (a row's ``entropy`` is None) it is estimated by the mean of -log p of the sampled tokens, unbiased for
+    top_p=1 and top_k=0. None if neither is known.
     """
     count = len(rows)
 
@@ -221,7 +218,7 @@ def rollout_summary(
         **_format_and_errors(rows, scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
-        **{name: mean([float(row["reason"] in which) for row in rows]) for name, which in VERIFIER.items()},
+        **{name: mean([float(row["reason"] in failed) for row in rows]) for name, failed in VERIFIER_FAILURES.items()},
         "unscorable": mean([float(not row["scorable"]) for row in rows]),
         "length": mean(lengths),
         "length_max": float(max(lengths)),
@@ -235,7 +232,6 @@ def rollout_summary(
 
 
 def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean over tokens, from the sums of the rows."""
     if any(row["entropy"] is None for row in rows):
         sums = [(-row["log_prob"], row["tokens"]) for row in rows if row["log_prob"] is not None]
     else:
@@ -247,7 +243,7 @@ def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
 def _format_and_errors(
     rows: Sequence[Mapping[str, Any]], scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
 ) -> dict[str, float | None]:
-    """Return the format's share of its range, if any, and standard errors over problems (None for a single one)."""
+    """Return the format's share of its range, if any, and standard errors clustered by problem."""
     errors = {"accuracy/se": _standard_error(rows, [float(row["correct"]) for row in rows])}
     mean: dict[str, float | None] = {}
     if format_range is not None:
@@ -259,7 +255,7 @@ def _format_and_errors(
 
 
 def _standard_error(rows: Sequence[Mapping[str, Any]], values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean of the rows' ``values``, clustered by problem; None for less than two."""
+    """Return the standard error of the mean of ``values``, clustered by problem; None for fewer than two problems."""
     problems = [row["problem"] for row in rows]
     if len(set(problems)) < 2:
         return None
@@ -272,10 +268,7 @@ def _standard_error(rows: Sequence[Mapping[str, Any]], values: Sequence[float]) 
 
 
 def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the mean predicted values of correct and of incorrect completions, if any.
-
-    The landscape paper's figure 8.
-    """
+    """Return the mean predicted values of correct and incorrect completions, as in figure 8 of the landscape paper."""
     means = {}
     for name, correct in (("value/correct", True), ("value/incorrect", False)):
         values = [row["value"] for row in rows if row["correct"] == correct and row.get("value") is not None]

@@ -1,4 +1,4 @@
-"""The summary of a finished training: accuracy before and after, with intervals."""
+"""Summarise a finished training: accuracy before and after, with intervals."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from rlvr_cli.store.training import filter_step_rows
 
 
 def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
-    """Return the held-out accuracy at the first and the last evaluation during training, with their paired difference;
-    without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
+    """Return the held-out accuracy of the first and last evaluation during training, with their paired difference.
+
+    Without two evaluations, return the accuracy of the first and last training rollout, of ``prompts`` problems each.
     """
     try:
         evaluations = held_out(run)
         if len(evaluations) < 2:
-            return _training(filter_step_rows(read_jsonl(run.metrics_path)), prompts)
-        return _held_out(evaluations[0], evaluations[-1])
+            return _training_lines(filter_step_rows(read_jsonl(run.metrics_path)), prompts)
+        return _held_out_lines(evaluations[0], evaluations[-1])
     except (UserError, RunError) as error:  # the run is finished nevertheless
-        return [f"the held-out evaluations can't be compared: {error}"]
+        return [f"the held-out evaluations cannot be compared: {error}"]
 
 
-def _held_out(first: Evaluation, last: Evaluation) -> list[Cell]:
+def _held_out_lines(first: Evaluation, last: Evaluation) -> list[Cell]:
     comparisons, result = compare_evaluations(first, last), last.result
     name = accuracy_of(comparisons)
     if name is None:
@@ -38,11 +39,12 @@ def _held_out(first: Evaluation, last: Evaluation) -> list[Cell]:
     comparison = comparisons[name]
     before, after = (with_interval(name, estimate) for estimate in (comparison.before, comparison.after))
     title = f"held-out {metric(name).label} ({result['split']}, {result['problems']:,} problems)"
-    return [f"{title}: {before} {_when(first)}, {after} {_when(last)}", difference_line(comparison)]
+    line = f"{title}: {before} after rollout {first.result['rollouts']}, {after} after rollout {result['rollouts']}"
+    return [line, difference_line(comparison)]
 
 
 def difference_line(comparison: PairedDifference) -> Cell:
-    """Return `difference +0.062 [-0.010, 0.134]: within noise`; mark a significant difference."""
+    """Format a difference: `difference +0.062 [-0.010, 0.134]: within noise`, highlighted if significant."""
     line = f"difference {with_interval(comparison.metric, comparison.difference, signed=True)}"
     if not comparison.clear:
         return f"{line}: {comparison.unclear_reason}"
@@ -50,21 +52,17 @@ def difference_line(comparison: PairedDifference) -> Cell:
     return mark_difference(comparison.metric, comparison.difference.value, f"{line}: {'better' if better else 'worse'}")
 
 
-def _when(evaluation: Evaluation) -> str:
-    return f"after rollout {evaluation.result['rollouts']}"
-
-
-def _training(rows: list[dict[str, Any]], prompts: int) -> list[Cell]:
-    measured = [row for row in rows if isinstance(row.get("accuracy"), float)]
-    if not measured:
+def _training_lines(rows: list[dict[str, Any]], prompts: int) -> list[Cell]:
+    rows = [row for row in rows if isinstance(row.get("accuracy"), float)]
+    if not rows:
         return []
-    ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
-    values = ", ".join(f"{_with_error(row, prompts)} in rollout {row['rollout'] + 1}" for row in ends)
+    ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
+    values = ", ".join(f"{_format_accuracy(row, prompts)} in rollout {row['rollout'] + 1}" for row in ends)
     return [f"training accuracy: {values} (no two held-out evaluations to compare; validation.every=N makes them)"]
 
 
-def _with_error(row: Mapping[str, Any], prompts: int) -> str:
-    value, error = row["accuracy"], row.get("accuracy/se")
+def _format_accuracy(row: Mapping[str, Any], prompts: int) -> str:
+    accuracy, error = row["accuracy"], row.get("accuracy/se")
     if not isinstance(error, float):
-        return f"{value:.3f}"
-    return with_interval("accuracy", share_interval_of_error(value, error, max(2, prompts)))
+        return f"{accuracy:.3f}"
+    return with_interval("accuracy", share_interval_of_error(accuracy, error, max(2, prompts)))

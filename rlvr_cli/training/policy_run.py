@@ -1,4 +1,4 @@
-"""The trainer of a run with a policy-gradient method: its seeds, and the records of its steps."""
+"""The trainer of a run with a policy-gradient method."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.methods.method import Method
-from rlvr_cli.models.adapter import merged, peft_config
+from rlvr_cli.models.adapter import merge_adapters, peft_config
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
@@ -39,7 +39,7 @@ from rlvr_cli.training.zero import propagate_nonfinite
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
-    """Trains a run with a policy gradient and maintains its folder."""
+    """Trainer of a run with a policy-gradient method."""
 
     rollouts: RolloutSource
     meter: StepMeter
@@ -49,7 +49,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         config, prepared = run_parts.config, run_parts.prepared
         method = prepared.method
         assert isinstance(method, Method)
-        args = _arguments(run_parts)
+        args = _trl_arguments(run_parts)
         engine = prepared.engine
         assert engine is not None
         rollouts = RolloutSource(
@@ -61,7 +61,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             run_parts.run.rollouts_dir,
             gather=gather_object,
             main=args.process_index == 0,
-            on_tokens=run_parts.reporter.sampled,
+            on_tokens=run_parts.reporter.add_sampled,
         )
         rows = config.train.rollouts * config.rollout.prompts
         order = problem_order(len(prepared.problems), rows, config.run.seed)
@@ -86,27 +86,24 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.begin_run(run_parts)
         rollouts.model, rollouts.weights = self.model, self._sampling_weights
         # With vLLM, the second rollout (also after a resume) is the first that shows whether weights are updated.
-        self._checked: SamplerCheck | None = None
-        self._checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
+        self._last_check: SamplerCheck | None = None
+        self._pending_checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
         self.alerts = TrainingAlerts(
             config, self.batch, self.run, self.reporter, self.accelerator, self.args.learning_rate
         )
-        self.recorder.watch = self.alerts
+        self.recorder.alerts = self.alerts
 
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:
-        """Provide the sampler with this step's weights: gather them inside the context, or send them to vLLM.
-
-        A collective operation.
-        """
+        """Gather this step's weights for the sampler, or send them to vLLM; a collective operation."""
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
             with self.gather_parameters():
                 yield
             return
         if engine.step != step:
-            with self.gather_parameters(), merged(self.model) as plain:
-                engine.update_weights(plain, step)
+            with self.gather_parameters(), merge_adapters(self.model) as merged:
+                engine.update_weights(merged, step)
             self.accelerator.wait_for_everyone()
         yield
 
@@ -114,34 +111,34 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.skips.count += self.rollouts.unscored > 0
         self.skips.check()
         seed = stream_seed(self.config.run.seed, "update", rollout, self.accelerator.process_index)
-        # As torch.manual_seed, without its slow stack formatting for each absent device.
+        # As torch.manual_seed, which formats a stack trace for each absent device.
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
 
     def on_rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
-        """Check the sampler at a run's first rollout, and with vLLM at the first two of every start."""
+        """Check the sampler at a run's first rollout; with vLLM, at the first two rollouts of every start."""
         if self.sampler_checked:
             return
-        if not self._checks and self.rollout_index > 0:
+        if not self._pending_checks and self.rollout_index > 0:
             self.sampler_checked = True
             return
-        name = self._checks.pop(0) if self._checks else "sampler_check"
-        self.sampler_checked = not self._checks
+        name = self._pending_checks.pop(0) if self._pending_checks else "sampler_check"
+        self.sampler_checked = not self._pending_checks
         mask = rows["completion_mask"]
-        dropped = self.config.update.dropout or self.config.model.adapter.kind != "none"
-        own = None if self.scoring.trust_sampler_log_probs or dropped else rows.get("old_log_probs")
-        if own is None:
+        has_dropout = self.config.update.dropout or self.config.model.adapter.kind != "none"
+        log_probs = None if self.scoring.trust_sampler_log_probs or has_dropout else rows.get("old_log_probs")
+        if log_probs is None:
             with eval_mode(self.model):  # as the sampler
-                own = self.forward.infer(self.model, rows).log_probs
-        differences = log_prob_differences(pad_values(batch.log_probs, mask), own, mask)
+                log_probs = self.forward.infer(self.model, rows).log_probs
+        differences = log_prob_differences(pad_values(batch.log_probs, mask), log_probs, mask)
         check = aggregate_check(self.accelerator.gather(differences), self._precision())
-        self.reporter.log(check.sentence())
-        stale = None if self._checked is None else stale_weights_warning(self._checked, check)
-        self._checked = check
+        self.reporter.log(check.summary())
+        stale = None if self._last_check is None else stale_weights_warning(self._last_check, check)
+        self._last_check = check
         for warning in (None if check.matches else check.warning(), stale):
             if warning is not None:
-                self.reporter.message(warning)
+                self.reporter.show(warning)
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 
@@ -151,11 +148,11 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             self.run.update_manifest(initial_entropy=nats)
 
     def _precision(self) -> Precision:
-        weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
+        dtypes = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         half = self.args.bf16 or self.args.fp16 or self.config.model.adapter.kind == "qlora"
         rollout = self.config.rollout
         half = half or (rollout.uses_vllm and rollout.vllm.dtype == "bfloat16")
-        return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
+        return "bfloat16" if half or dtypes & {torch.bfloat16, torch.float16} else "float32"
 
     def _loss(self, *arguments: Any, **named: Any) -> torch.Tensor:
         return propagate_nonfinite(super()._loss(*arguments, **named))
@@ -167,10 +164,10 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum").tolist()
         return {"pass": self.pass_of(self.state.global_step - 1), **self.rollouts.summary, **self.meter.summary(sums)}
 
-    def spent(self) -> dict[str, float]:
-        spent = dict(self.rollouts.seconds)
-        self.rollouts.seconds = dict.fromkeys(spent, 0.0)
-        return spent
+    def take_seconds(self) -> dict[str, float]:
+        seconds = dict(self.rollouts.seconds)
+        self.rollouts.seconds = dict.fromkeys(seconds, 0.0)
+        return seconds
 
     def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
         steps, initial_entropy = self.rollout_state()
@@ -186,7 +183,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.alerts.resume()
 
 
-def _arguments(run_parts: RunParts) -> GRPOConfig:
+def _trl_arguments(run_parts: RunParts) -> GRPOConfig:
     config, batch = run_parts.config, run_parts.config.batch
     return trl_config(
         **run_arguments(run_parts),
@@ -200,25 +197,25 @@ def _arguments(run_parts: RunParts) -> GRPOConfig:
         top_p=config.rollout.top_p,
         top_k=config.rollout.top_k,
         mask_truncated_completions=config.rollout.drop_truncated,
-        # Only read for the reference model of the KL term, which TRL loads by the policy's name.
-        model_init_kwargs=_loading(config, run_parts.prepared.model.device),
+        # Only for the reference of the KL term, which TRL loads by the policy's name.
+        model_init_kwargs=_reference_options(config, run_parts.prepared.model.device),
     )
 
 
-def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
-    """Return TRL's options for loading the reference of the KL term, in the policy's number format on ``device``."""
+def _reference_options(config: Config, device: torch.device) -> dict[str, Any] | None:
+    """Return TRL's options for loading the reference of the KL term on ``device``."""
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
     # With an adapter the reference is the base model, already loaded.
     if config.method.needs_reference and config.model.adapter.kind == "none" and device.type == "cuda":
-        # TRL would spread it over the GPUs that it sees.
+        # TRL would spread it over all visible GPUs.
         options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
     return options or None
 
 
 def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
     """Return whether the sampler's log-probs equal the trainer's: same weights, float32, no dropout."""
-    weights = {parameter.dtype for parameter in model.parameters()}
-    plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
-    return plain and not bf16 and weights == {torch.float32}
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    same_model = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
+    return same_model and not bf16 and dtypes == {torch.float32}

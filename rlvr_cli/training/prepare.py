@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """The loaded and checked parts of a training; nothing is on disk yet.
+    """The loaded and checked inputs of a training; nothing is on disk yet.
 
     Attributes:
         threads: CPU threads of this process.
-        use_cache: the model's configured `use_cache`, which TRL switches off.
-        base: the base model of the adapters; None where every weight is trained.
-        without_adapter: experts' weights without adapters, while other layers have one.
-        method: a policy gradient, or supervised fine-tuning, which samples nothing.
-        problems: of the training. engine: the sampler, with ``engine_reason``, the reason for it.
+        use_cache: the model's configured `use_cache`, which TRL disables.
+        base: the base model of the adapters; None if every weight is trained.
+        without_adapter: weights of experts without adapters, while other layers have them.
+        method: a policy gradient, or supervised fine-tuning, which does not sample.
+        problems: of the training. engine: the sampler. engine_reason: why it was chosen.
         cautions: warnings before the training starts.
     """
 
@@ -68,13 +68,13 @@ class PreparedRun:
     cautions: tuple[str, ...] = ()
 
     def problems_sha256(self) -> str | None:
-        """The hash of the problems in their order; None where the method's fingerprint has it."""
+        """Return the digest of the problems in order; None if the method's fingerprint includes it."""
         if isinstance(self.method, SFTMethod):
             return None
         return digest([digest(problem.fields) for problem in self.problems])
 
     def trained_on(self) -> set[str]:
-        """The hashes of the problems that the model is trained on, in this run and before."""
+        """Return the digests of the problems of this training and of those of its base model."""
         if isinstance(self.method, SFTMethod):
             wordings = [row.wording for row in self.method.demonstrations]
         else:
@@ -83,12 +83,12 @@ class PreparedRun:
         return {*map(wording_hash, wordings), *(training_problems(base) or ())}
 
     def announcement(self, steps: str) -> str:
-        """Return a summary of the batches and their source; ``steps`` describes the steps of each."""
+        """Return a summary of the batches and their source; ``steps`` describes the optimizer steps of a batch."""
         rollouts, completions = self.config.train.rollouts, self.config.batch.completions
         if isinstance(self.method, SFTMethod):
-            number, source = len(self.method.demonstrations), self.method.source
+            available = f"{len(self.method.demonstrations)} ({self.method.source})"
             batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
-            return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
+            return f"{batches} of {completions} demonstrations, {steps}; available: {available}"
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"
         if self.config.rollout.uses_vllm and self.config.validation.every:
             work += " (evaluations during training: this process, not vLLM)"
@@ -100,7 +100,7 @@ class RunParts:
     """The inputs of a run's trainer.
 
     Attributes:
-        stop: set by a signal; the training ends after the step.
+        stop: set by a signal; the training stops after the current step.
         executed: the counter of executed terms of the method.
     """
 
@@ -115,11 +115,10 @@ class RunParts:
         return self.prepared.config
 
 
-def join(config: Config, world: World) -> int:
+def set_up_process(config: Config, world: World) -> int:
     """Set up torch in this process and join the process group; return the number of CPU threads.
 
-    Raises UserError where the machine lacks the requested devices, its GPU computes attention wrongly, or DeepSpeed's
-    configuration is invalid.
+    Raises UserError for missing devices, a GPU that computes attention wrongly, or an invalid DeepSpeed configuration.
     """
     check_deepspeed(config)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
@@ -131,13 +130,13 @@ def join(config: Config, world: World) -> int:
     devices = torch.cuda.device_count()
     if world.processes == 1 and devices > 1:
         raise UserError(
-            f"{devices} GPUs are visible, and launch.processes=1 trains on one: use --processes {devices} to use "
-            "them all, or set CUDA_VISIBLE_DEVICES=0."
+            f"{devices} GPUs are visible, and launch.processes=1 trains on one. Use --processes {devices} for all of "
+            "them, or set CUDA_VISIBLE_DEVICES=0."
         )
     if 0 < devices <= world.local_rank:
         raise UserError(
-            f"process {world.local_rank} of this node has no GPU to itself: {devices} visible, "
-            f"{world.local_processes} processes. Start {devices} a node."
+            f"process {world.local_rank} of this node has no GPU: {devices} visible for {world.local_processes} "
+            f"processes. Start {devices} per node."
         )
     if devices == 0:
         # Otherwise DeepSpeed, which TRL imports, probes for an accelerator and warns.
@@ -160,7 +159,7 @@ def join(config: Config, world: World) -> int:
 
 
 def model_device(world: World, launch: LaunchConfig) -> str:
-    """Return the device on which this process loads the model; a sharded one is moved later."""
+    """Return the device on which this process loads the model; DeepSpeed moves a sharded model later."""
     import torch
 
     if not torch.cuda.is_available() or is_sharded(launch):
@@ -169,20 +168,20 @@ def model_device(world: World, launch: LaunchConfig) -> str:
 
 
 def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
-    """Load and check all parts of ``config``. Raises UserError."""
+    """Load and check all inputs of a training. Raises UserError."""
     check_model(config)
-    threads = join(config, world)
+    threads = set_up_process(config, world)
     import_library("rlvr_cli.training.build")
     with world.local_main_first() if _may_download(config) else nullcontext():
         prepared = _load_all(config, model_device(world, config.launch), threads)
     if config.rollout.uses_vllm and not isinstance(prepared.method, SFTMethod):
-        engine = _vllm(prepared, world)
+        engine = _load_vllm(prepared, world)
         prepared = replace(prepared, engine=engine, engine_reason=engine.reason)
     return prepared
 
 
 def check_model(config: Config) -> None:
-    """Raise UserError where the model is not available, or cannot be trained as configured; loads nothing."""
+    """Raise UserError if the model is not available, or cannot be trained as configured. Loads no weights."""
     source = resolve_model(config.model.name, revision=config.model.revision)
     check_readable(config)
     adapter = config.model.adapter
@@ -191,20 +190,20 @@ def check_model(config: Config) -> None:
     on_adapter = source.kind != "hub" and holds_adapter(Path(source.location))
     if on_adapter and config.method.needs_reference and adapter.kind == "none":
         raise UserError(
-            f"model {config.model.name} is an adapter, and the KL term of {config.method.name} needs it a second time "
-            "as the reference: `rlvr export` makes a plain model of it. (With model.adapter=lora the reference is the "
-            "model without the new adapter.)"
+            f"model {config.model.name} is an adapter, which cannot be the reference of the KL term of "
+            f"{config.method.name}. Merge it with `rlvr export`, or set model.adapter=lora, whose reference is the "
+            "model without the new adapter."
         )
 
 
 def _may_download(config: Config) -> bool:
-    """Return whether model or problems may come from the hub, so that one process downloads first."""
+    """Return whether model or problems may have to be downloaded, which one process does first."""
     source = resolve_model(config.model.name, revision=config.model.revision)
     return source.kind == "hub" or not config.task.is_generated
 
 
 def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
-    dtype = _dtype_of_weights(config, device)
+    dtype = _choose_dtype(config, device)
     model, tokenizer = load_model(
         config.model.name,
         revision=config.model.revision,
@@ -215,7 +214,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     )
     if config.update.dropout:
         _check_dropout(config, model)
-    base, without_adapter = _base(config, model, dtype), _without_adapter(config, model)
+    base, without_adapter = _adapter_base(config, model, dtype), _without_adapter(config, model)
     task = config.task.for_model(prompt_style(model.config))
     policy = config.method.policy
     method: Method | SFTMethod
@@ -227,9 +226,9 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         method = load_demonstrations(config, task, model, tokenizer)
     else:
         problems = task.problems("train", config.task.training_problems, config.run.seed)
-        cautions = check_prompts(config, task, problems[:PROMPTS_MEASURED], tokenizer, _positions(model))
+        cautions = check_prompts(config, task, problems[:PROMPTS_MEASURED], tokenizer, _max_positions(model))
         if not config.rollout.uses_vllm:
-            engine, reason = _engine(config, model)
+            engine, reason = _choose_engine(config, model)
         method = policy.with_max_length(config.rollout.max_new_tokens)
     if config.validation.every:
         _check_held_out(config, model, task, tokenizer)
@@ -250,11 +249,11 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     )
 
 
-def _dtype_of_weights(config: Config, device: str) -> str:
-    """Return `float32` or `bfloat16`.
+def _choose_dtype(config: Config, device: str) -> str:
+    """Return the number format of the weights: `float32` or `bfloat16`.
 
     Trained weights are float32, since bfloat16 rounds small optimizer steps away. The frozen base of an adapter is
-    bfloat16 on a GPU that supports it, like the forward pass.
+    bfloat16, like the forward pass, on a GPU that supports it.
     """
     if config.model.dtype != "auto":
         return config.model.dtype
@@ -272,18 +271,17 @@ def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
 
 
 def _check_dropout(config: Config, model: Any) -> None:
-    """Raise UserError for update.dropout without effect."""
     from rlvr_cli.training.dropout import find_dropouts
 
     if not find_dropouts(model):
         raise UserError(
-            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Leave it "
-            "out; adapters have model.adapter.dropout."
+            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Remove it; "
+            "adapters have model.adapter.dropout."
         )
 
 
-def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
-    """Return the base model for a checkpoint of adapters; None where every weight is trained."""
+def _adapter_base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
+    """Return the base model of the adapters; None if every weight is trained."""
     from rlvr_cli.models.adapter import check_targets, fingerprint
 
     adapter = config.model.adapter
@@ -300,14 +298,14 @@ def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
     )
 
 
-def _engine(config: Config, model: Any) -> tuple[Engine, str]:
-    """Return the sampler of ``model`` (with adapters, if any), and the reason for it."""
-    from rlvr_cli.models.adapter import merged, wrap_engine
+def _choose_engine(config: Config, model: Any) -> tuple[Engine, str]:
+    """Choose the sampler of ``model``, wrapped for adapters if it has any; return it and the reason."""
+    from rlvr_cli.models.adapter import merge_adapters, wrap_engine
     from rlvr_cli.models.sampling.local import sample
     from rlvr_cli.models.sampling.transformers import choose_engine
 
-    with merged(model) as plain:
-        engine, reason = choose_engine(config.rollout.engine, plain, "rollout.engine")
+    with merge_adapters(model) as merged:
+        engine, reason = choose_engine(config.rollout.engine, merged, "rollout.engine")
     if config.model.adapter.kind == "none":
         return engine, reason
     merges = engine is sample
@@ -315,9 +313,9 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     return wrap_engine(engine, merges=merges), reason
 
 
-def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
-    """Load vLLM as the sampler, or connect to its server."""
-    from rlvr_cli.models.adapter import merged
+def _load_vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
+    """Load vLLM in this process, or connect to its server."""
+    from rlvr_cli.models.adapter import merge_adapters
     from rlvr_cli.training.vllm_engine import VllmEngine
     from rlvr_cli.training.vllm_server import VllmServer
 
@@ -326,25 +324,25 @@ def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
     longest = max(map(len, prompts)) + config.rollout.max_new_tokens
     if config.rollout.engine == "vllm_server":
         return VllmServer(config, longest, world)
-    with merged(prepared.model) as model:
+    with merge_adapters(prepared.model) as model:
         return VllmEngine(config, model, prepared.tokenizer, longest, world)
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
-    """Raise UserError where evaluations during training cannot sample the model, or would exceed its positions."""
-    from rlvr_cli.models.adapter import merged
+    """Raise UserError if evaluations during training cannot sample the model, or would exceed its positions."""
+    from rlvr_cli.models.adapter import merge_adapters
     from rlvr_cli.models.sampling.transformers import choose_engine
 
     settings = EvalSettings.in_training(config)
-    with merged(model) as plain:
-        choose_engine(settings.engine, plain, "validation.engine")
+    with merge_adapters(model) as merged:
+        choose_engine(settings.engine, merged, "validation.engine")
     held_out = task.problems(settings.split, settings.problems, settings.problems_seed)
-    key, longest = "rollout" if config.validation.max_new_tokens is None else "validation", settings.max_new_tokens
-    positions = _positions(model)
-    prompt = max(len(prompt_ids(task, problem, tokenizer)) for problem in held_out)
-    if positions is not None and prompt + longest > positions:
-        raise UserError(length_error(f"{key}.max_new_tokens", longest, prompt, positions))
+    section = "rollout" if config.validation.max_new_tokens is None else "validation"
+    new_tokens, positions = settings.max_new_tokens, _max_positions(model)
+    longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in held_out)
+    if positions is not None and longest + new_tokens > positions:
+        raise UserError(length_error(f"{section}.max_new_tokens", new_tokens, longest, positions))
 
 
-def _positions(model: Any) -> int | None:
+def _max_positions(model: Any) -> int | None:
     return getattr(model.config, "max_position_embeddings", None)

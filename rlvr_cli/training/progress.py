@@ -38,7 +38,7 @@ HEADLINES = (
 
 
 class _Display(Live):
-    """A live display that ends quietly with its terminal, also when its thread refreshes it."""
+    """Live display that stops silently if its terminal closes, also in its refresh thread."""
 
     def refresh(self) -> None:
         with writing(self.console):
@@ -46,7 +46,7 @@ class _Display(Live):
 
 
 class Reporter:
-    """Shows the steps of one run. Use as a context manager."""
+    """Display and log of a run's steps, a context manager."""
 
     def __init__(self, log_path: Path, *, console: Console, rollouts: int, steps: int) -> None:
         self.console, self.rollouts, self.steps = console, rollouts, steps
@@ -64,7 +64,7 @@ class Reporter:
             expand=True,
         )
         self._task = self._bar.add_task("training", total=rollouts)
-        self._doing = ""
+        self._activity = ""
         self._sampled = 0
         self._latest: dict[str, Any] = {}
         self._held_out: list[str] = []
@@ -83,56 +83,54 @@ class Reporter:
         with contextlib.suppress(OSError):
             self._log.close()
 
-    def follow(self, stop: StopRequest) -> None:
-        """Show a requested ``stop`` in the live display, which a printed line would break."""
+    def watch_stop(self, stop: StopRequest) -> None:
+        """Show a ``stop`` request in the live display, which a printed line would break."""
         if self._live is not None:
             self._stop, stop.announce = stop, False
 
     def end(self) -> None:
-        """End the display with its last numbers; later lines follow below it."""
+        """Stop the live display; later lines are printed below it."""
         if self._live is not None:
-            self._doing, self._stop = "", None
+            self._activity, self._stop = "", None
             with writing(self.console):
                 self._live.stop()
             self._live = None
 
-    def message(self, text: Cell) -> None:
-        """Show a line, and write it to the log."""
+    def show(self, text: Cell) -> None:
+        """Print a line, and log it."""
         self.log(str(text))
         say(self.console, text)
 
     def log(self, text: str) -> None:
-        """Write to log.txt only. Disk errors are ignored here: writing the records reports them and ends the run."""
+        """Write to log.txt only. Disk errors are ignored here: the records report them and end the run."""
         with contextlib.suppress(OSError):
             self._log.write(f"{now()} {escape_for_terminal(text)}\n")
             self._log.flush()
 
-    def resumed_at(self, rollout: int) -> None:
-        """Start the bar at ``rollout``."""
+    def set_rollout(self, rollout: int) -> None:
         self._bar.update(self._task, completed=rollout)
 
-    def sampled(self, tokens: int) -> None:
+    def add_sampled(self, tokens: int) -> None:
         """Add ``tokens`` to those sampled for the current rollout."""
         self._sampled += tokens
-        self.doing(f"sampling: {self._sampled:,} tokens")
+        self.show_activity(f"sampling: {self._sampled:,} tokens")
 
-    def doing(self, text: str) -> None:
-        """Show the current activity in the live display."""
-        self._doing = text
+    def show_activity(self, text: str) -> None:
+        self._activity = text
         self._refresh()
 
-    def held_out(self, rollouts: int, metrics: Mapping[str, Mapping[str, Any]]) -> None:
+    def show_evaluation(self, rollouts: int, metrics: Mapping[str, Mapping[str, Any]]) -> None:
         """Show the metrics of a held-out evaluation, with their intervals."""
         names = [name for name in (accuracy_of(metrics) or GREEDY, GREEDY, "length") if name in metrics]
         numbers = [f"{metric_name(name)} {with_interval(name, metrics[name])}" for name in dict.fromkeys(names)]
         line = f"held-out after rollout {rollouts}: {', '.join(numbers)}"
         self._held_out = [*self._held_out[:1], line]
-        self.doing("")
+        self.show_activity("")
         self.log(line)
         if self._live is None:
             say(self.console, line)
 
-    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+    def show_step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Show the metrics of an optimizer step."""
         self._latest = {**row, **timing}
         if "clip_frac/low" in row:
@@ -141,7 +139,7 @@ class Reporter:
             self._latest["timeouts"] = row["verifier/timeout"]
         if alerts := active_alerts(row):
             self._latest["alert"] = alerts
-        self._sampled, self._doing = 0, ""
+        self._sampled, self._activity = 0, ""
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(
             f"{title} {value}" for title, value in self._headlines()
@@ -168,11 +166,9 @@ class Reporter:
             titles, values = zip(*headlines, strict=True)
             lines += table_lines(titles, [values], columns)
         lines += [piece for line in self._held_out for piece in wrap_text(line, columns).split("\n")]
-        requested = self._stop.signal if self._stop is not None else None
-        doing = (
-            f"{requested.name}: saving after this step (Ctrl-C: stop at once)" if requested is not None else self._doing
-        )
+        stop = self._stop.signal if self._stop is not None else None
+        status = f"{stop.name}: saving after this step (Ctrl-C: stop at once)" if stop is not None else self._activity
         # Text, not markup: messages printed above the display change the markup mode.
         return Group(
-            self._bar, *map(Text, lines), *([Text(doing, style="yellow" if requested else "dim")] if doing else [])
+            self._bar, *map(Text, lines), *([Text(status, style="yellow" if stop else "dim")] if status else [])
         )

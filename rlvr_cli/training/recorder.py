@@ -1,4 +1,4 @@
-"""Callbacks for the steps of a run: records, non-finite steps, the signal to stop."""
+"""Callbacks of a run's steps: records, skipped non-finite steps, stop signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.alerts import TrainingAlerts
 
-# From the number of finished rollouts to the means of an evaluation, in rank 0.
+# From the number of finished rollouts to the metrics of an evaluation (None except in rank 0).
 Evaluate = Callable[[int], dict[str, Any] | None]
 
 
@@ -28,20 +28,20 @@ class Recorder(TrainerCallback):
     Every process calls it; only rank 0 writes.
 
     Args:
-        evaluate: held-out evaluation after a rollout (its number, from 1), called by ``validation.every``; its means go
-            into the step's line.
+        evaluate: held-out evaluation after a rollout (its number, from 1), called every ``validation.every`` rollouts
+            and recorded with the step; None = no evaluation.
 
     Attributes:
         grad_norm, learning_rate: of the current step.
-        watch: the alerts, or None.
-        tracking: the run's trackers, in one process; else None.
-        last_row: the newest line.
+        alerts: None for supervised fine-tuning.
+        tracking: the run's trackers, in rank 0; None without trackers.
+        last_row: the newest line of metrics.jsonl.
     """
 
     def __init__(self, trainer: Any, evaluate: Evaluate | None) -> None:
         self.trainer, self.evaluate = trainer, evaluate
         self.grad_norm, self.learning_rate = math.nan, math.nan
-        self.watch: TrainingAlerts | None = None
+        self.alerts: TrainingAlerts | None = None
         self.tracking: RunTracking | None = None
         self.last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
@@ -72,74 +72,79 @@ class Recorder(TrainerCallback):
             "skips": trainer.skips.count,
         }
         timing = self._timing(row["update_tokens"])
-        held_out = self._held_out(rollout + 1) if last_update else None
+        held_out = self._evaluate(rollout + 1) if last_update else None
         if held_out is not None:
             row["eval"] = {name: metric["value"] for name, metric in held_out.items()}
-        if self.watch is not None:
-            row |= self.watch.observe(row)
+        if self.alerts is not None:
+            row |= self.alerts.observe(row)
         self.last_row = row
         if trainer.accelerator.is_main_process:
             append_jsonl(trainer.run.metrics_path, [row])
             append_jsonl(trainer.run.timings_path, [{"step": step, **timing}])
             if self.tracking is not None:
                 self.tracking.step(row)
-        trainer.reporter.step({**row, "last_update": last_update}, timing)
+        trainer.reporter.show_step({**row, "last_update": last_update}, timing)
         if held_out is not None:
-            trainer.reporter.held_out(rollout + 1, held_out)
-        if self.watch is not None:
-            self.watch.report()
+            trainer.reporter.show_evaluation(rollout + 1, held_out)
+        if self.alerts is not None:
+            self.alerts.report()
 
-    def _held_out(self, rollouts: int) -> dict[str, Any] | None:
-        """Return the metrics of an evaluation by all processes in rank 0; None in the others."""
+    def _evaluate(self, rollouts: int) -> dict[str, Any] | None:
+        """Evaluate if due; return the metrics in rank 0, else None."""
         if self.evaluate is None or rollouts % self.trainer.config.validation.every:
             return None
-        self.trainer.reporter.doing(f"evaluating on {self.trainer.config.validation.problems:,} held-out problems")
+        self.trainer.reporter.show_activity(
+            f"evaluating on {self.trainer.config.validation.problems:,} held-out problems"
+        )
         with self.trainer.gather_parameters():
             return self.evaluate(rollouts)
 
     def _timing(self, tokens: float) -> dict[str, float]:
         seconds = time.perf_counter() - self._step_started
-        spent = self.trainer.spent()
+        phases = self.trainer.take_seconds()
         return {
             "seconds": seconds,
-            **{f"seconds/{name}": value for name, value in spent.items()},
-            "seconds/update": seconds - sum(spent.values()),
+            **{f"seconds/{name}": value for name, value in phases.items()},
+            "seconds/update": seconds - sum(phases.values()),
             "tokens_per_second": tokens / seconds,
         }
 
 
 class Skips:
-    """Counts skipped non-finite steps (``train.on_nonfinite``, ``train.max_skips``).
+    """Counter of skipped non-finite steps (``train.on_nonfinite``, ``train.max_skips``).
+
+    Args:
+        show: shows the user a line.
 
     Attributes:
         count: skipped steps, and rollouts with skipped rewards.
     """
 
-    def __init__(self, settings: TrainConfig, say: Callable[[str], None]) -> None:
-        self.settings, self.say, self.count = settings, say, 0
+    def __init__(self, settings: TrainConfig, show: Callable[[str], None]) -> None:
+        self.settings, self.show, self.count = settings, show, 0
 
     def accept(self, step: int, loss: float, grad_norm: float) -> bool:
-        """Return whether the optimizer may use the gradient of ``step``. Raises RunError if the run must end."""
+        """Return whether the gradient of ``step`` is finite, else count a skip. Raises RunError if the run must end."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return True
         numbers = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"
         if self.settings.on_nonfinite == "stop":
             raise RunError(
-                f"{numbers}. The weights were not touched; the newest checkpoint is from before. A smaller "
-                "optimizer.lr or update.max_grad_norm often helps; train.on_nonfinite=skip passes over such steps."
+                f"{numbers}. The weights are unchanged; the newest checkpoint is from an earlier step. A smaller "
+                "optimizer.lr or update.max_grad_norm often helps; set train.on_nonfinite=skip to skip such steps."
             )
         self.count += 1
-        self.say(f"{numbers}: skipped ({self.count} of at most {self.settings.max_skips})")
+        self.show(f"{numbers}: skipped ({self.count} of at most {self.settings.max_skips})")
         self.check()
         return False
 
     def check(self) -> None:
-        """Raise RunError above the limit."""
+        """Raise RunError above ``train.max_skips``."""
         if self.count > self.settings.max_skips:
             raise RunError(
-                f"more than train.max_skips={self.settings.max_skips} skips: updates with a loss or gradient that is "
-                "not finite, or rollouts with rewards that are not finite or too large. None of these reached the "
-                "weights; the newest checkpoint is from before."
+                f"more than train.max_skips={self.settings.max_skips} skips: updates with a non-finite loss or "
+                "gradient, or rollouts with non-finite or too large rewards. None of them changed the weights; the "
+                "newest checkpoint is from an earlier step."
             )
 
 
@@ -150,15 +155,15 @@ class StopAtStepEnd(TrainerCallback):
         self.stop, self.accelerator = stop, accelerator
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        self.stop.signal = self._agreed(self.stop.signal)
+        self.stop.signal = self._reduce_signal(self.stop.signal)
         if self.stop.signal is not None:
             control.should_training_stop = True
         return control
 
-    def _agreed(self, own: Signals | None) -> Signals | None:
-        """Return the signal that any process received, SIGTERM before SIGINT before SIGHUP; a collective operation."""
+    def _reduce_signal(self, signal: Signals | None) -> Signals | None:
+        """Return the signal of any process, SIGTERM before SIGINT before SIGHUP; a collective operation."""
         if self.accelerator.num_processes == 1:
-            return own
-        sent = torch.tensor([own == number for number in SIGNALS], device=self.accelerator.device)
-        anywhere = self.accelerator.reduce(sent.float(), reduction="sum").tolist()
-        return max((number for number, count in zip(SIGNALS, anywhere, strict=True) if count), default=None)
+            return signal
+        received = torch.tensor([signal == number for number in SIGNALS], device=self.accelerator.device)
+        counts = self.accelerator.reduce(received.float(), reduction="sum").tolist()
+        return max((number for number, count in zip(SIGNALS, counts, strict=True) if count), default=None)

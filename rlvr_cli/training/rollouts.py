@@ -28,14 +28,14 @@ from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
-# Groups of each rollout whose completions are recorded token by token.
+# Groups of each rollout that are recorded token by token.
 TOKEN_RECORD_GROUPS = 2
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:
-    """Return ``rows`` problem indices in the order of training, a new permutation for each epoch.
+    """Return ``rows`` problem indices in training order, with a new permutation for each epoch.
 
-    The order of a shorter run is a prefix of that of a longer one.
+    A shorter run's order is a prefix of a longer run's.
     """
     order: list[int] = []
     epoch = 0
@@ -54,10 +54,10 @@ class RolloutBatch:
     Attributes:
         prompt_ids, completion_ids: tokens, row by row.
         log_probs: of each token under the sampler at the sampling temperature; empty if not requested.
-            entropies: in nats at the same positions and distributions; None if the sampler does not compute them.
+        entropies: of the same distributions, in nats; None if the sampler does not compute them.
         truncated: whether a completion was cut at the maximum length.
-        rewards: NaN for a row excluded from training. correct: the verdicts, mirrored where rewards are. Both empty
-        where nothing was judged.
+        rewards: NaN for a row excluded from training. correct: the verdicts, flipped with the rewards (reward noise).
+            Both empty if nothing was judged.
     """
 
     prompt_ids: list[list[int]]
@@ -73,13 +73,13 @@ class RolloutSource:
     """Samples, judges and stores the rollouts of a run.
 
     Args:
-        gather: concatenates lists over processes, in their order.
+        gather: concatenates lists over processes, in the order of the processes.
         main: whether this process writes files.
         on_tokens: called with the number of tokens sampled since the last call.
 
     Attributes:
-        model: the policy. weights: context around each call of the engine that prepares its weights.
-        seconds: of `rollout`, sampling with concurrent judging, and of `verify`, judging after the last completion.
+        model: the policy. weights: context around each call of the engine, which prepares its weights.
+        seconds: time of `rollout`, sampling with concurrent judging, and `verify`, judging after the last completion.
     """
 
     def __init__(
@@ -108,27 +108,27 @@ class RolloutSource:
         self.unscored = 0
 
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
-        """Return a judged completion for each entry of ``problems``, this process's rows from ``first_row`` on.
+        """Sample and judge a completion for each entry of ``problems``, this process's rows from ``first_row`` on.
 
-        With ``rollout.dynamic_sampling``, groups of equal rewards are replaced by groups of other problems, up to that
-        number of times (DAPO, arXiv:2503.14476, section 3.2).
+        Replaces groups of equal rewards by groups of other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
+        arXiv:2503.14476, section 3.2).
 
-        Raises RunError for a reward of a scored completion that is not finite, unless ``train.on_nonfinite`` is
-        ``skip``; then the completion is excluded from the update.
+        Raises RunError for a non-finite reward of a scored completion, unless ``train.on_nonfinite`` is ``skip``, which
+        excludes the completion from the update.
         """
         self.rollout, self.first_row = rollout, first_row
         self.slots = [_Slot(problem) for problem in problems]
-        self._fill(range(len(self.slots)), attempt=0)
+        self._sample_and_judge(range(len(self.slots)), attempt=0)
         for attempt in range(1, self.config.rollout.dynamic_sampling + 1):
             equal = self._groups_of_equal_rewards()
             if not equal:
                 break
             size = self.config.rollout.group_size
             fresh = dict(zip(equal, self._replacements(rollout, attempt, len(equal)), strict=True))
-            again = [row for row in range(len(self.slots)) if (first_row + row) // size in fresh]
-            for row in again:
+            resampled = [row for row in range(len(self.slots)) if (first_row + row) // size in fresh]
+            for row in resampled:
                 self.slots[row] = _Slot(fresh[(first_row + row) // size])
-            self._fill(again, attempt)
+            self._sample_and_judge(resampled, attempt)
         entropies = [slot.entropies for slot in self.slots if slot.entropies is not None]
         return RolloutBatch(
             prompt_ids=[slot.prompt for slot in self.slots],
@@ -141,7 +141,7 @@ class RolloutSource:
         )
 
     def sample_before_training(self, problems: Sequence[int]) -> RolloutBatch:
-        """Sample one completion for each of ``problems`` from separate random streams, without recording."""
+        """Sample a completion for each of ``problems`` from separate random streams; neither judge nor record it."""
         started = time.perf_counter()
         prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
         completions = self._sample(prompts, problems, ("initial-entropy",), None)
@@ -164,8 +164,8 @@ class RolloutSource:
         with self.weights():
             return self.engine(self.model, prompts, params, keys=keys, on_progress=self.on_tokens, on_done=on_done)
 
-    def _fill(self, rows: Sequence[int], attempt: int) -> None:
-        """Sample and judge completions for ``rows`` of this process.
+    def _sample_and_judge(self, rows: Sequence[int], attempt: int) -> None:
+        """Fill the slots ``rows`` of this process.
 
         A completion's random stream depends on the rollout, the attempt and its row in the whole batch, not on the
         number of processes.
@@ -178,13 +178,13 @@ class RolloutSource:
         }
         stream = ("rollout", self.rollout, *(("attempt", attempt) if attempt else ()))
 
-        def sampled(on_done: OnDone | None) -> Completions:
+        def sample(on_done: OnDone | None) -> Completions:
             prompts = [encoded[slot.problem] for slot in slots]
             return self._sample(prompts, [self.first_row + row for row in rows], stream, on_done)
 
         stops = eos_token_ids(self.model, self.tokenizer)
-        chosen = [self.problems[slot.problem] for slot in slots]
-        judged = sample_and_judge(sampled, self.task, chosen, self.tokenizer, stops)
+        problems = [self.problems[slot.problem] for slot in slots]
+        judged = sample_and_judge(sample, self.task, problems, self.tokenizer, stops)
         completions = judged.completions
         for row, slot, ids, log_probs, truncated, entropies in zip(
             rows,
@@ -198,20 +198,20 @@ class RolloutSource:
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
             slot.log_probs = log_probs
             slot.entropies = entropies
-            slot.flipped = self._flipped(self.first_row + row, attempt)
+            slot.flipped = self._is_flipped(self.first_row + row, attempt)
         for slot, text, verdict in zip(slots, judged.texts, judged.verdicts, strict=True):
             slot.text, slot.verdict = text, verdict
         self.seconds["verify"] += judged.seconds
         self.seconds["rollout"] += time.perf_counter() - started - judged.seconds
 
-    def _flipped(self, row: int, attempt: int) -> bool:
+    def _is_flipped(self, row: int, attempt: int) -> bool:
         seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """Return the groups of the whole batch with equal rewards, in order; unscorable completions have none.
+        """Return the groups of the whole batch whose rewards are all equal, ignoring unscorable completions.
 
-        In float32, as in training: float64 sums of the same components differ with their order.
+        Compared in float32, as in training: float64 sums of the same components depend on their order.
         """
         size = self.config.rollout.group_size
         rows = self.gather(
@@ -224,29 +224,26 @@ class RolloutSource:
             {row["reward"] for row in rows[first : first + size] if row["scorable"]}
             for first in range(0, len(rows) // size * size, size)
         ]
-        return [group for group, different in enumerate(rewards) if len(different) <= 1]
+        return [group for group, distinct in enumerate(rewards) if len(distinct) <= 1]
 
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
-        """Return problems for the replacement of groups: from a permutation of all, different for every attempt."""
+        """Return ``count`` problems from a permutation of all, different for every attempt."""
         indices = list(range(len(self.problems)))
         seed = stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)
         random.Random(seed).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 
     def _rewards(self) -> list[float]:
-        judged = (slot.verdict for slot in self.slots)
+        verdicts = (slot.verdict for slot in self.slots)
         verified = torch.tensor(
-            [verdict.reward if verdict.scorable else math.nan for verdict in judged], dtype=torch.float64
+            [verdict.reward if verdict.scorable else math.nan for verdict in verdicts], dtype=torch.float64
         )
         flips = torch.tensor([slot.flipped for slot in self.slots])
         rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
         return rewards
 
     def _finite_rewards(self) -> list[float]:
-        """Return the reward of every row, NaN for rows excluded from the update and the group's baseline.
-
-        ``method.reward.noise`` mirrors the reward of that share of completions in the task's range.
-        """
+        """Return the reward of every row; NaN excludes it from the update and its group's baseline."""
         rewards = self._rewards()
         stops = self.config.train.on_nonfinite == "stop"
         for slot, reward in zip(self.slots, rewards, strict=True):
@@ -254,30 +251,28 @@ class RolloutSource:
                 components = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
-                    f"is {reward:g} ({components}); {NUMBER} is needed. The weights were not touched. "
-                    "train.on_nonfinite=skip leaves such rows out."
+                    f"must be {NUMBER}; got {reward:g} ({components}). The weights are unchanged. Set "
+                    "train.on_nonfinite=skip to exclude such completions."
                 )
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
-        """Write the rollout (one file, atomically) and summarise it over all processes."""
-        # Rendered once for each problem.
+        """Write the rollout atomically to a file, and summarise it over all processes."""
         prompts = {
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
-        mine = [
+        records = [
             self._record(slot, prompts[slot.problem], reward, advantage, value)
             for slot, reward, advantage, value in zip(
                 self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
             )
         ]
-        by_token = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
-        for slot, row in zip(self.slots[:by_token], mine, strict=False):
-            row |= self._token_record(slot)
-        rows = self.gather(mine)
-        format_range = self.task.format_range
-        self.summary = rollout_summary(rows, self.task.reasons, format_range, replaced=self.replaced)
+        token_records = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
+        for slot, record in zip(self.slots[:token_records], records, strict=False):
+            record |= self._token_record(slot)
+        rows = self.gather(records)
+        self.summary = rollout_summary(rows, self.task.reasons, self.task.format_range, replaced=self.replaced)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
@@ -311,14 +306,14 @@ class RolloutSource:
         }
 
     def _token_record(self, slot: _Slot) -> dict[str, Any]:
-        """Return each token's text and its log-prob at the sampling temperature, to five digits; None = not finite."""
+        """Return each token's text and its log-prob at the sampling temperature, to five digits (None = not finite)."""
         log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
         return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
 
 
 @dataclass
 class _Slot:
-    """One completion of this process: its problem's index, its tokens and its verdict."""
+    """A completion of this process: its problem's index, tokens and verdict."""
 
     problem: int
     prompt: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Train a run: prepare, train or resume, record a status.
+"""Train a run: prepare it, train or resume it, record its status.
 
 transformers' ``Trainer`` loops over the optimizer steps. One rollout and its steps:
 
@@ -59,15 +59,15 @@ from rlvr_cli.runs.trained_on import write_training_problems
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.extension import KEY, check_extension, extend, load_extended
 from rlvr_cli.training.outcome import outcome_lines
-from rlvr_cli.training.prepare import PreparedRun, RunParts, join, prepare_run
+from rlvr_cli.training.prepare import PreparedRun, RunParts, prepare_run, set_up_process
 from rlvr_cli.training.progress import Reporter
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
 class _Resumption:
-    """The checkpoint to continue from (None = the start), notes for the user, and the hashes of the records so far."""
+    """The checkpoint to resume from (None = the start), notes for the user, and the digests of the records so far."""
 
     checkpoint: Checkpoint | None
     notes: tuple[str, ...]
@@ -76,7 +76,7 @@ class _Resumption:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The environment of a training: its processes, the stop request, and a callback with the run's folder."""
+    """The environment of a training: processes, stop request, and a callback with the run's folder."""
 
     world: World = ALONE
     stop: StopRequest = field(default_factory=StopRequest)
@@ -117,7 +117,7 @@ def start_training(
 
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
     text = dump_yaml(config)
-    # A submitted run has its copies: the files may have been edited while it was queued.
+    # A submitted run already has copies: the files may have been edited while it was queued.
     copies = {} if (run.path / COPIES).exists() else save_copies(user_files(config), run.path)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
@@ -156,7 +156,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
 
 @contextmanager
 def _lock_run(run: RunDir, world: World) -> Iterator[None]:
-    """Lock ``run`` in rank 0; every rank waits for the lock."""
+    """Lock ``run`` in rank 0 inside the context; every rank waits for the lock."""
     if not world.main:
         world.run_on_main(lambda: None)
         yield
@@ -169,70 +169,72 @@ def _lock_run(run: RunDir, world: World) -> Iterator[None]:
 def resume_training(
     run: RunDir, *, console: Console, rollouts: int | None = None, context: RunContext | None = None
 ) -> RunEnd:
-    """Continue ``run`` from its newest valid checkpoint, or from the start if there is none.
+    """Resume ``run`` from its newest valid checkpoint, or from the start if there is none.
 
     Every process calls it; only rank 0 writes, after all checks.
-    Raises UserError when it is finished, in use, its configuration was edited, or it has only damaged checkpoints.
 
     Args:
-        rollouts: the length to extend the run to.
+        rollouts: the new number of rollouts, which extends the run.
+    Raises:
+        UserError: the run is finished or in use, its configuration was edited, or all of its checkpoints are damaged.
     """
     context = context or RunContext()
-    longer = [] if rollouts is None else [f"{KEY}={rollouts}"]
-    config = load_extended(run, longer).config
+    overrides = [] if rollouts is None else [f"{KEY}={rollouts}"]
+    config = load_extended(run, overrides).config
     check_processes(run, config, context.world)
     if context.world.processes > 1:
-        join(config, context.world)
+        set_up_process(config, context.world)
     with _lock_run(run, context.world):
         context.on_start(run.path)
         if context.world.main:
-            check_extension(run, longer)
-        resumption_point = context.world.run_on_main(lambda: _choose_checkpoint(run))
+            check_extension(run, overrides)
+        chosen = context.world.run_on_main(lambda: _choose_checkpoint(run))
         prepared = prepare_run(config, context.world)
-        waiting = context.world.run_on_main(lambda: _submitted(run))
-        resumption = None if waiting else context.world.run_on_main(lambda: _check_run(run, prepared, resumption_point))
+        submit_command = context.world.run_on_main(lambda: _submit_command(run))
+        resumption = None if submit_command else context.world.run_on_main(lambda: _check_run(run, prepared, chosen))
         if context.world.main:
             run.make_folders()
-            if waiting:
-                _first_manifest(load_config([run.config_path]), run, run.name, prepared, waiting)
+            if submit_command:
+                _first_manifest(load_config([run.config_path]), run, run.name, prepared, submit_command)
             else:
                 assert resumption is not None
-                resumption = replace(resumption, notes=(*extend(run, longer), *resumption.notes))
+                resumption = replace(resumption, notes=(*extend(run, overrides), *resumption.notes))
                 run.update_manifest(status="running", finished=None)
         return _train(run, prepared, resumption, console, context)
 
 
-def _submitted(run: RunDir) -> str | None:
-    """Return the command that submitted a run to a queue if this is its first start, else None."""
+def _submit_command(run: RunDir) -> str | None:
+    """Return the command that submitted a run to a queue if it has not started yet, else None."""
     manifest = run.read_manifest()
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
 def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
-    """Raise UserError for other problems or another method; add a note if only the method's code was edited."""
+    """Raise UserError for changed problems or another method; add a note if only the method's code was edited."""
     manifest, data = run.read_manifest(), prepared.config.task.data
     if "problems_sha256" not in manifest:
         raise UserError(
-            f"{run.path}: was begun with an earlier version of rlvr, which recorded no hash of its problems."
+            f"{run.path}: was begun with an earlier version of rlvr, which recorded no digest of its problems. Start a "
+            "new run."
         )
     if manifest["problems_sha256"] != prepared.problems_sha256():
         raise UserError(
             f"{run.path}: its training problems (task.data={data}) are not those that it was begun with. Restore the "
             f"data, or start a new run: rlvr train -c {run.config_path} run.name=NEW"
         )
-    before, now_ = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
-    if before.get("choices") != now_["choices"]:
+    recorded, current = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
+    if recorded.get("choices") != current["choices"]:
         raise UserError(
-            f"{run.path}: was begun with method {_described(before)}; with the current code and data, its "
-            f"configuration means {_described(now_)}. A run keeps its method; start a new one."
+            f"{run.path}: was begun with method {_describe_method(recorded)}; with the current code and data, its "
+            f"configuration means {_describe_method(current)}. A run keeps its method; start a new one."
         )
-    if before.get("code_sha256") == now_["code_sha256"]:
+    if recorded.get("code_sha256") == current["code_sha256"]:
         return resumption
-    changed = "the code of the method was changed after the run began: the rest may differ from an unbroken run"
-    return replace(resumption, notes=(*resumption.notes, changed))
+    note = "the code of the method was changed after the run began: the rest may differ from an uninterrupted run"
+    return replace(resumption, notes=(*resumption.notes, note))
 
 
-def _described(fingerprint: dict[str, Any]) -> str:
+def _describe_method(fingerprint: dict[str, Any]) -> str:
     choices = fingerprint.get("choices")
     return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "(not recorded)"
 
@@ -244,34 +246,36 @@ def _choose_checkpoint(run: RunDir) -> _Resumption:
         entry for entry in entries if isinstance(entry, Damaged) and (not checkpoint or entry.step > checkpoint.step)
     ]
     if newer and checkpoint is None:
-        listed = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in newer)
-        raise UserError(f"{run.path}: no checkpoint can be used ({listed}). Start again with --overwrite.")
+        reasons = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in newer)
+        raise UserError(f"{run.path}: no checkpoint can be used ({reasons}). Start again with --overwrite.")
     skipped = [f"checkpoint {entry.path} skipped: {entry.reason}" for entry in newer]
     saved = run.read_manifest().get("step")
     if checkpoint and isinstance(saved, int) and saved > max(entry.step for entry in entries):
-        skipped.append(f"checkpoint {run.checkpoints_dir / f'step-{saved}'} is gone, though the run was saved there")
-    seal, notes = _seal_at(run, checkpoint)
+        skipped.append(
+            f"checkpoint {run.checkpoints_dir / f'step-{saved}'} is missing, although the run was saved there"
+        )
+    seal, notes = _read_seal(run, checkpoint)
     damaged = list(damaged_records(run, seal))
     if damaged:
-        where = f"step {checkpoint.step}" if checkpoint else "the start"
+        end = f"step {checkpoint.step}" if checkpoint else "the start"
         raise UserError(
             [
                 *damaged,
-                f"{run.path}: its records until {where} were altered, and its results depend on them. Put the files "
-                f"back from a copy, or train again: rlvr train -c {run.config_path} run.name=NEW",
+                f"{run.path}: its records until {end} were altered, and its results depend on them. Restore the files "
+                f"from a copy, or train again: rlvr train -c {run.config_path} run.name=NEW",
             ]
         )
     return _Resumption(checkpoint, (*skipped, *notes), seal)
 
 
-def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Entries, list[str]]:
-    """Return the hashes of the records up to ``checkpoint``, and notes."""
+def _read_seal(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Entries, list[str]]:
+    """Return the digests of the records up to ``checkpoint``, and notes."""
     path = checkpoint.path / IN_CHECKPOINT if checkpoint else None
     seal = read_entries(path) if path is not None and path.exists() else {}
     try:
         read_seal(run)
     except RunError as error:
-        return seal, [f"{error} It is made again from the checkpoint."]
+        return seal, [f"{error} It is rebuilt from the checkpoint."]
     return seal, []
 
 
@@ -283,19 +287,19 @@ def _train(
     log_path = run.log_path if world.main else Path(os.devnull)
     output = console if world.main else Console(quiet=True, force_terminal=False)
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
-        reporter.follow(stop)
+        reporter.watch_stop(stop)
         run_parts = RunParts(prepared, run, reporter, stop)
-        hint = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
+        resume_hint = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         try:
             if resumption:
                 world.run_on_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
-                reporter.message(_announcement(run, prepared))
+                reporter.show(_announcement(run, prepared))
             for caution in (*config_warnings(config), *prepared.cautions):
-                reporter.message(caution)
+                reporter.show(caution)
             if prepared.without_adapter:
-                reporter.message(
-                    f"the experts get no adapter and stay as they are: {', '.join(prepared.without_adapter)}"
+                reporter.show(
+                    f"weights of experts without an adapter, not trained: {', '.join(prepared.without_adapter)}"
                 )
             from rlvr_cli.training.build import build_trainer
 
@@ -307,35 +311,35 @@ def _train(
         except KeyboardInterrupt:
             reporter.end()
             _close(run, world, run_parts.executed, "interrupted")
-            reporter.message(f"stopped without saving; {hint}")
+            reporter.show(f"stopped without saving; {resume_hint}")
             raise
         except (Exception, SystemExit) as error:
             reporter.end()
             reporter.log(traceback.format_exc())
-            failure = explain_error(error, run, hint)
+            failure = explain_error(error, run, resume_hint)
             try:
                 _close(run, world, run_parts.executed, "failed", error=str(failure))
-            except OSError as second:
-                failure.add_note(f"the status could not be written either: {second}")
+            except OSError as write_error:
+                failure.add_note(f"the status could not be written either: {write_error}")
             if failure is error:
                 raise
             raise failure from error
         if reached == batch.steps_total:
-            watched = config.train.on_no_signal != "off"
-            ending = world.run_on_main(lambda: _no_signal(config, run)) if watched else None
-            _close(run, world, run_parts.executed, "finished", no_signal=ending)
-            reporter.message(f"finished: {run.path}")
+            watches = config.train.on_no_signal != "off"
+            no_signal = world.run_on_main(lambda: _summarize_no_signal(config, run)) if watches else None
+            _close(run, world, run_parts.executed, "finished", no_signal=no_signal)
+            reporter.show(f"finished: {run.path}")
             for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
-                reporter.message(line)
-            if ending:
-                reporter.log(f"WARNING: {ending}")  # shown after the last line of all
+                reporter.show(line)
+            if no_signal:
+                reporter.log(f"WARNING: {no_signal}")  # the command prints it last
             return RunEnd(run, "finished", 0)
         _close(run, world, run_parts.executed, "interrupted")
-        reporter.message(f"saved at step {reached}; {hint}")
+        reporter.show(f"saved at step {reached}; {resume_hint}")
         return RunEnd(run, "interrupted", stop.exit_code)
 
 
-def _no_signal(config: Config, run: RunDir) -> str | None:
+def _summarize_no_signal(config: Config, run: RunDir) -> str | None:
     return AlertMonitor(config.rollout.prompts, rows=read_jsonl(run.metrics_path)).no_signal_summary()
 
 
@@ -344,10 +348,10 @@ def _announcement(run: RunDir, prepared: PreparedRun) -> str:
     work = prepared.announcement(
         f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
     )
-    together = f" in {batch.processes} processes" if batch.processes > 1 else ""
+    processes = f" in {batch.processes} processes" if batch.processes > 1 else ""
     rows = config.task.describe_data()
     return (
-        f"run {run.path}{together}: {config.method.name} on "
+        f"run {run.path}{processes}: {config.method.name} on "
         f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "
         f"{config.run.seed}, {work}" + (f"\n{rows}" if rows else "")
     )
@@ -356,18 +360,18 @@ def _announcement(run: RunDir, prepared: PreparedRun) -> str:
 def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, reporter: Reporter) -> None:
     """Move the records after the checkpoint aside, since these steps are repeated."""
     for note in resumption.notes:
-        reporter.message(note)
+        reporter.show(note)
     step = resumption.checkpoint.step if resumption.checkpoint else 0
-    where = f"step {step}" if step else "the start (there is no checkpoint)"
-    reporter.message(f"resuming {run.path} at {where} of {batch.steps_total}")
+    start = f"step {step}" if step else "the start (there is no checkpoint)"
+    reporter.show(f"resuming {run.path} at {start} of {batch.steps_total}")
     write_seal(run.path / SEAL, resumption.seal)
     aside = rewind(run, step, batch.steps_per_rollout)
     if aside is not None:
-        reporter.message(f"the records after step {step} are in {aside} until these steps are repeated")
-    unknown = truncate_timings(run.timings_path, step)
-    if unknown:
-        reporter.message(f"warning: {run.timings_path} lacks the seconds of {unknown} of {step} steps; continuing")
-    reporter.resumed_at(step // batch.steps_per_rollout)
+        reporter.show(f"the records after step {step} are in {aside} until these steps are repeated")
+    missing = truncate_timings(run.timings_path, step)
+    if missing:
+        reporter.show(f"warning: {run.timings_path} lacks the seconds of {missing} of {step} steps; continuing")
+    reporter.set_rollout(step // batch.steps_per_rollout)
 
 
 def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fields: Any) -> None:
@@ -375,30 +379,27 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
 
 
-def explain_error(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
-    """Return ``error`` as a message for the user; ``hint``: how to continue. Bugs are returned unchanged."""
+def explain_error(error: Exception | SystemExit, run: RunDir, resume_hint: str) -> Exception:
+    """Return ``error`` as a message for the user. Bugs are returned unchanged."""
     if isinstance(error, SystemExit):
         line = user_error_message(error) or f"{run.path}: {format_error(error)}"
-        return RunError(f"{line} ended the training; {hint}")
+        return RunError(f"{line} ended the training; {resume_hint}")
     if isinstance(error, SamplingMemoryError):
         return RunError(
-            f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {hint}"
+            f"{run.path}: {error} To change settings, start a new run; if another program used the memory, "
+            f"{resume_hint}"
         )
     if isinstance(error, RunError):
         return error
     if isinstance(error, UserError):
-        return RunError("\n".join([*error.problems, hint]))
+        return RunError("\n".join([*error.problems, resume_hint]))
     if is_out_of_memory(error):
+        first_line = (str(error) or type(error).__name__).splitlines()[0][:200]
         return RunError(
-            f"{run.path}: out of memory ({_first_line(error)}). Make update.micro_batch, rollout.max_new_tokens or "
-            "rollout.prompts smaller in a new run."
+            f"{run.path}: out of memory ({first_line}). Decrease update.micro_batch, rollout.max_new_tokens or "
+            "rollout.prompts in a new run."
         )
     if isinstance(error, OSError):
-        advice = "Make room, or see whether the disk can be written to; then " if error.errno in NO_ROOM else "Then "
-        where = error.filename or run.path
-        return RunError(f"{where}: {error.strerror or error}. {advice}{hint}")
+        remedy = "Free disk space or check that the disk is writable; then " if error.errno in DISK_FULL else "Then "
+        return RunError(f"{error.filename or run.path}: {error.strerror or error}. {remedy}{resume_hint}")
     return error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -1,4 +1,4 @@
-"""Common base of a run's trainers: TRL's arguments, and the hooks of transformers' Trainer."""
+"""The base of a run's trainers: TRL's arguments, and the overridden hooks of transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_cli.models.architecture import count_parameters
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.checkpointer import Checkpointer
-from rlvr_cli.training.held_out import held_out_evaluation
+from rlvr_cli.training.held_out import make_evaluate
 from rlvr_cli.training.packing import TensorRows
 from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.recorder import Recorder, Skips, StopAtStepEnd
@@ -24,7 +24,7 @@ from rlvr_cli.training.zero import Zero
 
 
 def run_arguments(run_parts: RunParts) -> dict[str, Any]:
-    """Return the arguments that all trainers of TRL share."""
+    """Return the arguments of any TRL trainer."""
     config, run = run_parts.config, run_parts.run
     gpu, sharded = torch.cuda.is_available(), is_sharded(config.launch)
     checkpointing = config.model.gradient_checkpointing
@@ -34,7 +34,7 @@ def run_arguments(run_parts: RunParts) -> dict[str, Any]:
         "use_cpu": not gpu and not sharded,
         "bf16": has_bfloat16(),
         "gradient_checkpointing": gpu if checkpointing == "auto" else checkpointing == "on",
-        # Every loss uses every weight; searching for unused ones walks the graph in each micro-batch.
+        # Every loss uses every weight, and the search for unused ones walks the graph in each micro-batch.
         "ddp_find_unused_parameters": False,
         "seed": config.run.seed,
         "max_steps": config.batch.steps_total,
@@ -45,86 +45,83 @@ def run_arguments(run_parts: RunParts) -> dict[str, Any]:
         "adam_epsilon": config.optimizer.eps,
         "weight_decay": config.optimizer.weight_decay,
         "max_grad_norm": config.update.max_grad_norm,
-        # The only one that DeepSpeed accepts; it replaces it by a CPU version when offloading.
+        # DeepSpeed accepts no other, and replaces it by a CPU version for offloading.
         **({"optim": "adamw_torch"} if sharded else {}),
     }
 
 
 class RunTrainer(Trainer):
-    """Maintains a run's folder. A mixin before the trainer that computes the gradient, which calls `begin_run`.
+    """Mixin that maintains a run's folder, before the trainer with the gradient, whose ``__init__`` calls `begin_run`.
 
-    Transformers runs the steps; records, checkpoints and stopping are callbacks. Overridden is what callbacks cannot
-    do: ``_get_grad_norm``, called once a step between clipping and the optimizer, where ``_tr_loss`` is the sum of the
-    losses since it was set to 0; ``create_scheduler``; ``_load_from_checkpoint``, called before the model is wrapped;
-    ``_prepare_for_training``, which wraps it and would load DeepSpeed's checkpoints.
+    Records, checkpoints and stopping are callbacks. These overrides have no callback: ``_get_grad_norm``, called once
+    per step between clipping and the optimizer, where ``_tr_loss`` is the sum of the losses since its last reset;
+    ``create_scheduler``; ``_load_from_checkpoint``, called before the model is wrapped; ``_prepare_for_training``,
+    which wraps it and would load DeepSpeed's checkpoints.
 
     Attributes:
         executed: the counter of executed terms of the method.
-        zero: DeepSpeed's engine once created; None where every process holds the whole model.
+        zero: DeepSpeed's engine once created; None if every process holds the whole model.
     """
 
     _tr_loss: torch.Tensor
 
     def begin_run(self, run_parts: RunParts) -> None:
-        """Add the records, checkpoints and signal handling of the run to the new trainer."""
+        """Add the run's records, checkpoints and signal handling to the new trainer."""
         config, run, base = run_parts.config, run_parts.run, run_parts.prepared.base
         self.config, self.batch, self.run = config, config.batch, run
         self.reporter, self.executed = run_parts.reporter, run_parts.executed
-        self.skips = Skips(config.train, run_parts.reporter.message)
+        self.skips = Skips(config.train, run_parts.reporter.show)
         if self.accelerator.ddp_handler is not None:
             # Gradients are views of the communication buckets, which saves a copy.
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
         if self.is_deepspeed_enabled:
-            # accelerate uses DeepSpeed's number anyway, and warns if its own differs.
+            # accelerate uses DeepSpeed's number, and warns if this one differs.
             self.accelerator.gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.zero: Zero | None = None
         self.adapter = AdapterFolder(self.model, base) if base is not None else None
         if base is not None and base.kind == "qlora":
-            # TRL has cast them to bfloat16, which rounds small optimizer steps away.
+            # TRL has cast the adapters to bfloat16, which rounds small optimizer steps away.
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
-        self.recorder = Recorder(self, held_out_evaluation(run, run_parts.prepared))
+        self.recorder = Recorder(self, make_evaluate(run, run_parts.prepared))
         self.checkpointer = Checkpointer(self, use_cache=run_parts.prepared.use_cache)
         # In this order: a step is recorded before it is saved.
         for callback in (StopAtStepEnd(run_parts.stop, self.accelerator), self.recorder, self.checkpointer):
             self.add_callback(callback)
         if config.track.to and self.accelerator.is_main_process:
-            self.recorder.tracking = RunTracking(config, run, run_parts.reporter.message)
+            self.recorder.tracking = RunTracking(config, run, run_parts.reporter.show)
 
     def gather_parameters(self) -> AbstractContextManager[None]:
-        """Gather weights that DeepSpeed shards, for reading; a collective operation."""
+        """Gather sharded weights for reading inside the context; a collective operation."""
         return nullcontext() if self.zero is None else self.zero.gather_parameters()
 
     def step_metrics(self) -> dict[str, Any]:
-        """Return the metrics of the last optimizer step for metrics.jsonl, with `update_tokens`."""
+        """Return the metrics of the last optimizer step, with `update_tokens`."""
         raise NotImplementedError
 
-    def spent(self) -> dict[str, float]:
-        """Return the seconds since the last call outside the update, by name."""
+    def take_seconds(self) -> dict[str, float]:
+        """Return and reset the seconds outside the update, by phase."""
         return {}
 
     def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
-        """Return the counters (JSON) and tensors of this process for resuming, besides weights and optimizer.
-
-        By default transformers' step is the whole position.
-        """
+        """Return counters (JSON) and this process's tensors to resume from, besides transformers' state."""
         return {}, []
 
     def restore_position(self, counters: dict[str, Any], rows: list[TensorRows]) -> None:
-        """Restore the result of :meth:`position`."""
+        """Restore :meth:`position`."""
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        # The last moment at which a NaN can be kept out of the weights.
+        # The last chance to keep a NaN out of the weights.
         loss = float(self.accelerator.reduce(self._tr_loss.double(), reduction="mean"))
         self._tr_loss = torch.zeros_like(self._tr_loss)
         norm = float(super()._get_grad_norm(model, grad_norm))
         self.recorder.grad_norm, self.recorder.learning_rate = norm, self._get_learning_rate()
         if not self.skips.accept(self.state.global_step + 1, loss, norm):
             if self.zero is not None:
-                # DeepSpeed has skipped the step, after which transformers does not advance the schedule.
+                # DeepSpeed has skipped the step, so transformers does not advance the schedule.
                 self.lr_scheduler.step()
-            # None, not zeros: the optimizer then skips the parameter, with momentum and decay.
+            # None, not zeros: the optimizer then skips the parameter, including momentum and decay.
             for parameter in model.parameters():
                 parameter.grad = None
         return norm

@@ -1,9 +1,8 @@
 """Supervised fine-tuning of a run with TRL's SFTTrainer, on worked solutions.
 
-What is relied on beyond TRL's documented surface: ``compute_loss`` divides by ``num_items_in_batch``, which
-transformers counts over the whole optimizer step and all processes where ``model_accepts_loss_kwargs`` says so; the
-forward pass with labels returns ``log_probs``, ``entropy``, ``is_top1`` and ``label_mask``; ``_metrics`` grows until it
-is cleared.
+Undocumented behaviour of TRL: ``compute_loss`` divides by ``num_items_in_batch``, which transformers counts over the
+whole optimizer step and all processes if ``model_accepts_loss_kwargs`` is set; the forward pass with labels returns
+``log_probs``, ``entropy``, ``is_top1`` and ``label_mask``; ``_metrics`` grows until it is cleared.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ SUMS = ("tokens", "loss", "entropy", "correct")
 
 
 def sft_config(**settings: Any) -> SFTConfig:
-    """Return TRL's arguments with this project's defaults.
-
-    The data are tokenized and never truncated.
-    """
+    """Return TRL's arguments with this project's defaults, for tokenized data that are never truncated."""
     return SFTConfig(
         **COMMON_ARGUMENTS,
         train_sampling_strategy="sequential",
@@ -48,11 +44,11 @@ def sft_config(**settings: Any) -> SFTConfig:
 
 
 def training_order(lengths: Sequence[int], config: Config, batch: BatchArithmetic) -> list[int]:
-    """Return the indices of the demonstrations in the order of training, by optimizer step.
+    """Return the indices of the demonstrations in training order, by optimizer step.
 
-    ``train.rollouts`` batches of prompts x group_size, each split into ``update.mini_batches`` steps and repeated
-    ``update.epochs`` times, without replacement until all are used. Each step is sorted by length, so that rows of
-    similar length share a micro-batch; its rows do not depend on the micro-batch.
+    ``train.rollouts`` batches of prompts x group_size demonstrations, drawn without replacement until all are used, are
+    each split into ``update.mini_batches`` steps and repeated ``update.epochs`` times. A step is sorted by length, so
+    that rows of similar length share a micro-batch; its rows do not depend on the micro-batch.
     """
     drawn = problem_order(len(lengths), config.train.rollouts * batch.completions, config.run.seed)
     order: list[int] = []
@@ -64,7 +60,7 @@ def training_order(lengths: Sequence[int], config: Config, batch: BatchArithmeti
 
 
 def training_data(demonstrations: Sequence[Demonstration], order: Sequence[int]) -> Dataset:
-    """Return rows for TRL's collator: only completions have labels."""
+    """Return rows for TRL's collator, with labels for the completions only."""
     rows = {
         "input_ids": [[*row.prompt, *row.completion] for row in demonstrations],
         "labels": [[IGNORED] * len(row.prompt) + list(row.completion) for row in demonstrations],
@@ -76,21 +72,21 @@ class StepTokenTrainer(SFTTrainer):
     """TRL's SFTTrainer with the loss averaged over the tokens of the whole optimizer step, and token sums.
 
     Attributes:
-        sums: over this process's trained tokens since the last call of :meth:`take_sums`: number, negative
-            log-likelihood in nats, entropy of the prediction, and number of top-1 tokens.
+        sums: over this process's trained tokens since the last :meth:`take_sums`: number, negative log-likelihood,
+            entropy of the prediction (nats), and number of top-1 tokens.
     """
 
     def __init__(self, model: Any, **arguments: Any) -> None:
         super().__init__(model, **arguments)
-        # The loss is TRL's, never the model's, so it is divided by the step's tokens for any model.
+        # The loss is TRL's, not the model's, so any model supports dividing it by the step's tokens.
         self.model_accepts_loss_kwargs = True
         self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self.args.device)
-        self.model.register_forward_hook(self._add)
+        self.model.register_forward_hook(self._add_sums)
 
-    def _add(self, model: Any, inputs: Any, outputs: Any) -> None:
+    def _add_sums(self, model: Any, inputs: Any, outputs: Any) -> None:
         mask = getattr(outputs, "label_mask", None)
         if mask is None:
-            return  # sampling
+            return  # a forward pass of sampling
         terms = (mask, -outputs.log_probs, outputs.entropy, outputs.is_top1)
         self.sums += torch.stack([term.detach().sum(dtype=torch.float64) for term in terms])
 
@@ -102,7 +98,7 @@ class StepTokenTrainer(SFTTrainer):
 
 
 class SFTRunTrainer(RunTrainer, StepTokenTrainer):
-    """Trains a run by supervised fine-tuning and maintains its folder."""
+    """Trainer of a run with supervised fine-tuning."""
 
     def __init__(self, run_parts: RunParts) -> None:
         config, batch, prepared = run_parts.config, run_parts.config.batch, run_parts.prepared

@@ -36,18 +36,18 @@ def train(
 
         run = rlvr_cli.train(method="dgpo+lopti", settings={"train.rollouts": 20})
 
-    Every command accepts the run, and ``rlvr_cli.store`` has its tables. Several processes (`launch.processes`) start
-    as on the command line.
+    Every command accepts the run, and ``rlvr_cli.store`` reads its results. Several processes (`launch.processes`) are
+    launched as on the command line.
 
     Args:
-        config: configuration files or recipes (`rlvr config recipes`), later ones winning.
+        config: configuration files or recipes (`rlvr config recipes`); later ones win.
         method, task, model: as the options of `rlvr train`: names, or the user's files.
-        settings: keys with their values, over all other layers.
+        settings: keys and values, which override all other layers.
         overwrite: delete a run of the same name first.
-        quiet: print nothing; the run's log.txt has the output.
+        quiet: print nothing; the output is in the run's log.txt.
 
     Raises:
-        UserError: bad input, before the training starts; every problem at once.
+        UserError: invalid input, before the training starts; every problem at once.
         RunError: the training failed, or was stopped by a signal.
     """
     files = [Path(config)] if isinstance(config, str | Path) else [Path(path) for path in config]
@@ -56,7 +56,7 @@ def train(
     check_training(loaded)
     check_trackers(loaded.track.to)
     if overwrite and loaded.run.name is None:
-        raise UserError("overwrite needs the name of the run that it replaces: the setting run.name.")
+        raise UserError("overwrite=True needs the name of the run to replace. Set run.name.")
     arguments = [word for file in files for word in ("-c", str(file))]
     for option, value in (("method", method), ("task", task), ("model", model)):
         arguments += [f"--{option}", value] if value is not None else []
@@ -71,15 +71,15 @@ def train(
         from rlvr_cli.training import run as training
 
         end = training.start_training(loaded, overwrite=overwrite, console=console, command=command)
-    return _finished(end)
+    return _finished_path(end)
 
 
 def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet: bool = False) -> Path:
     """Resume a run as `rlvr train --resume` does, and return its folder when it is finished.
 
     Args:
-        run: its name or folder.
-        settings: {"train.rollouts": N} extends a run, also a finished one.
+        run: name or folder.
+        settings: {"train.rollouts": N} extends the run, also a finished one.
 
     Raises:
         UserError, RunError: as :func:`train`.
@@ -105,11 +105,11 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
         from rlvr_cli.training import run as training
 
         end = training.resume_training(run_dir, console=console, rollouts=loaded.train.rollouts)
-    return _finished(end)
+    return _finished_path(end)
 
 
-def _finished(end: RunEnd) -> Path:
-    run = end.run
+def _finished_path(end: RunEnd) -> Path:
+    path = end.run.path
     if end.status != "finished":
-        raise RunError(f"{run.path}: {end.status}; rlvr_cli.resume({str(run.path)!r}) continues it.")
-    return run.path
+        raise RunError(f"{path}: {end.status}. Continue with rlvr_cli.resume({str(path)!r}).")
+    return path

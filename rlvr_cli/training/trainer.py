@@ -302,7 +302,8 @@ class PolicyTrainer(GRPOTrainer):
                     outputs = self.forward.infer(self.model, later, self._grad_mask(later))
                     later["old_log_probs"] = outputs.log_probs
             self.on_updates_begin(rollout)
-        return self._step_rows[self.state.global_step % self.args.steps_per_generation]
+        rows_of_step: TensorRows = self._step_rows[self.state.global_step % self.args.steps_per_generation]
+        return rows_of_step
 
     def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Collect and score the rollout; return its rows from all processes, with advantages."""
@@ -418,7 +419,7 @@ class PolicyTrainer(GRPOTrainer):
         return outputs
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
-        """Sample and score held-out prompts as TRL does, and log their rewards; there is no loss."""
+        """Sample and score held-out prompts as TRL does, and log their rewards, no loss."""
         with torch.no_grad():
             self._generate_with_trl(inputs)
         assert self._trl_rewards is not None

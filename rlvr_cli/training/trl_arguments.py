@@ -1,4 +1,4 @@
-"""Choose the method, and translate TRL's arguments."""
+"""Resolve a trainer's method, and adapt TRL's arguments to it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlvr_cli.methods.names import METHODS
 
 MethodComponent = Advantage | PolicyLoss | Passes
 
-_NO_EQUIVALENT = "not built in; write a method for it: `rlvr new method NAME` begins one"
-# TRL's arguments that the method replaces, so that setting them would silently have no effect -> the key below
-# `method`, or another key. Values without an equivalent are in `_VALUE_REPLACEMENTS`.
+_NO_EQUIVALENT = "not built in; write a method, starting with `rlvr new method NAME`"
+# TRL's arguments that the method decides, so that setting them would silently have no effect -> the replacement: a key
+# below `method`, or a sentence. Replacements of single values are in `_VALUE_REPLACEMENTS`.
 METHOD_ARGUMENTS: dict[str, str] = {
     "beta": "kl.beta",
     "delta": "policy_loss.dual_clip",
@@ -46,7 +46,7 @@ _VALUE_REPLACEMENTS: dict[tuple[str, Any], str] = {
     ("scale_rewards", "batch"): _NO_EQUIVALENT,
 }
 
-# Common to all trainings: data in our order; no saving, logging and reporting by transformers.
+# Of every training: data in our order; no saving, logging and reporting by transformers.
 COMMON_ARGUMENTS: dict[str, Any] = {
     "shuffle_dataset": False,
     "remove_unused_columns": False,
@@ -67,24 +67,24 @@ def trl_config(**settings: Any) -> GRPOConfig:
 
 
 def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
-    """Return ``arguments`` with the values of ``method``. Raises ValueError, with the keys, where they set them."""
+    """Return ``arguments`` with the values of ``method``. Raises ValueError if they set what the method decides."""
     fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
-    taken = [name for name in METHOD_ARGUMENTS if getattr(arguments, name) != fields[name].default]
-    if taken:
+    conflicts = [name for name in METHOD_ARGUMENTS if getattr(arguments, name) != fields[name].default]
+    if conflicts:
         raise ValueError(
             f"GRPOConfig sets what the method {method.name} decides. Remove: "
-            + "; ".join(f"{name} ({_describe_replacement(name, arguments, method)})" for name in taken)
+            + "; ".join(f"{name} ({_describe_replacement(name, arguments, method)})" for name in conflicts)
         )
     if method.kl.beta > 0 and method.kl.bias_correction and not arguments.use_bias_correction_kl:
         raise ValueError(
-            f"use_bias_correction_kl=False, but the KL term of the method {method.name} has kl.bias_correction=true: "
-            "remove one."
+            f"use_bias_correction_kl=False and kl.bias_correction=true of the method {method.name} cannot be combined. "
+            "Remove one."
         )
     accumulation = arguments.gradient_accumulation_steps
     if arguments.steps_per_generation % accumulation:
         raise ValueError(
-            f"steps_per_generation={arguments.steps_per_generation} is not a multiple of "
-            f"gradient_accumulation_steps={accumulation}: a rollout must split into whole optimizer steps."
+            f"steps_per_generation must be a multiple of gradient_accumulation_steps={accumulation}, since a rollout "
+            f"must split into whole optimizer steps; got {arguments.steps_per_generation}."
         )
     arguments = copy.copy(arguments)
     # The trainer itself splits an optimizer step into forward passes.
@@ -92,7 +92,7 @@ def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     arguments.steps_per_generation //= accumulation
     arguments.gradient_accumulation_steps = 1
     arguments.num_iterations *= len(method.passes.names)
-    # TRL loads the reference policy where this is not 0; the penalty itself is part of the method.
+    # TRL loads the reference policy if this is not 0; the penalty itself is part of the method.
     arguments.beta = 1.0 if method.needs_reference else 0.0
     if method.advantage.needs_values:
         # The value head is not among the model's outputs, in which DDP searches for used parameters.
@@ -101,49 +101,47 @@ def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
 
 
 def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) -> str:
-    """Return the replacement of an option: a key, or a sentence."""
     value = getattr(arguments, option)
-    decides = _VALUE_REPLACEMENTS.get((option, value), METHOD_ARGUMENTS[option])
-    if " " in decides:
-        return decides
-    key = f'the key {decides}: overrides=["{decides}=..."]'
+    replacement = _VALUE_REPLACEMENTS.get((option, value), METHOD_ARGUMENTS[option])
+    if " " in replacement:
+        return replacement
+    key = f'the key {replacement}: overrides=["{replacement}=..."]'
     if option == "delta":
         return f"{key}, the same for a delta above 1 + eps_high"
     if option == "epsilon_high" and (isinstance(method.policy_loss, CISPO) or arguments.loss_type == "cispo"):
-        return f"{key}, TRL's value minus 1: there it is the largest weight itself"
+        return f"{key}, TRL's value minus 1, since TRL's is the largest weight itself"
     return key
 
 
 def resolve_method(
     method: str | Method | MethodComponent, overrides: Sequence[str] = (), *, bias_correction: bool = False
 ) -> Method:
-    """Return the keys of a method.
+    """Return the method of a name with ``overrides``, of an object, or of a component.
 
     Args:
         bias_correction: TRL's ``use_bias_correction_kl``, the default for a KL term that ``overrides`` add to a method
             without one.
 
     Raises:
-        UserError: no such policy-gradient method, or an override that it does not have.
+        UserError: an unknown policy-gradient method, or an override of a key that it lacks.
     """
     if isinstance(method, str):
-        texts = [f"method.{override}" for override in overrides]
-        config = load_config(method=method, overrides=texts, import_files=True).method.policy
+        keys_and_values = [f"method.{override}" for override in overrides]
+        config = load_config(method=method, overrides=keys_and_values, import_files=True).method.policy
         if config is None:
-            raise UserError(f"{method} is not a policy-gradient method: use trl.SFTTrainer.")
+            raise UserError(f"method {method!r} is not a policy gradient: use trl.SFTTrainer.")
         keys = {override.partition("=")[0].strip() for override in overrides}
-        if config.kl.beta > 0 and "kl.beta" in keys and "kl.bias_correction" not in keys:
-            by_itself = resolve_method(method)
-            if by_itself.kl.beta == 0:
-                return config.replace(kl=config.kl.replace(bias_correction=bias_correction))
+        adds_kl = config.kl.beta > 0 and "kl.beta" in keys and resolve_method(method).kl.beta == 0
+        if adds_kl and "kl.bias_correction" not in keys:
+            return config.replace(kl=config.kl.replace(bias_correction=bias_correction))
         return config
     if overrides:
-        raise UserError("overrides change a method given by name; set the values on the object itself.")
+        raise UserError("overrides need a method's name, not an object: set the values on the object itself.")
     if isinstance(method, Method):
         return method
     families = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}
     section = next(name for name, family in families.items() if isinstance(method, family))
     kind = type(method).model_fields["kind"].default
-    named = [name for name, preset in METHODS.items() if preset.sets.get(f"{section}.kind", (None,))[0] == kind]
-    base = "grpo" if "grpo" in named or not named else named[0]
+    names = [name for name, preset in METHODS.items() if preset.sets.get(f"{section}.kind", (None,))[0] == kind]
+    base = "grpo" if "grpo" in names or not names else names[0]
     return resolve_method(base).replace(**{section: method})

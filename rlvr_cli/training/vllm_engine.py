@@ -1,8 +1,8 @@
-"""vLLM in the training processes, on the same GPUs, with a copy of the weights that must be updated.
+"""vLLM in the training processes, on the same GPUs, with a second copy of the weights.
 
-As in TRL (trl/generation/vllm_generation.py, 1.16): an engine in each process, with tensor parallelism a shard of one
-that several processes share; `external_launcher`, so that vLLM joins the existing processes; sleep mode of level 2. How
-we differ: weights go through `reload_weights`, which repeats vLLM's post-processing; every row has its seed.
+As in TRL (trl/generation/vllm_generation.py, 1.16): an engine in each process, or with tensor parallelism a shard of
+one; `external_launcher`, so that vLLM joins the existing processes; sleep mode of level 2. Unlike in TRL, weights are
+updated by `reload_weights`, which repeats vLLM's post-processing, and every row has its seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class VllmEngine(Engine):
     Args:
         model: the trained model, unsharded. longest: tokens of the longest prompt and completion together.
     Raises:
-        UserError: vLLM is not installed here or cannot hold the model next to the trainer.
+        UserError: vLLM is not installed, or the model does not fit into the memory left by the trainer.
 
     Attributes:
         step: the optimizer step of vLLM's weights; None = not the run's.
@@ -48,7 +48,7 @@ class VllmEngine(Engine):
         chosen = config.rollout.vllm
         self.parallel, self.sleeps, self.world = chosen.tensor_parallel, chosen.sleep, world
         self._untie = not torch.cuda.is_available()
-        # In this process, so that tensors can be passed.
+        # In this process, so that tensors can be passed to it.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         # On CPUs vLLM would bind the trainer's threads to cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
@@ -61,7 +61,7 @@ class VllmEngine(Engine):
                 dtype=chosen.dtype,
                 option="rollout.engine=vllm_colocate",
                 settings={
-                    # The weights come before the first rollout.
+                    # The first rollout loads the weights.
                     "load_format": "dummy",
                     "max_model_len": longest,
                     "gpu_memory_utilization": chosen.gpu_memory or COLOCATE_MEMORY,
@@ -78,9 +78,9 @@ class VllmEngine(Engine):
             self.vllm.sleep(level=2)
 
     def update_weights(self, model: Any, step: int) -> None:
-        """Load the weights of ``model``, plain and unsharded, into vLLM. Called in every process between samplings.
+        """Load the weights of ``model``, without adapters and unsharded, into vLLM. Called in every process.
 
-        Raises RunError where vLLM rejects them.
+        Raises RunError if vLLM rejects them.
         """
         if self.sleeps:
             torch.cuda.empty_cache()
@@ -89,22 +89,21 @@ class VllmEngine(Engine):
         try:
             self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
-            raise RunError(f"vLLM refused the weights: {' '.join(str(error).split())[:400]}") from error
-        self._check_taken(weights)
+            raise RunError(f"vLLM rejected the weights: {' '.join(str(error).split())[:400]}") from error
+        self._check_update(weights)
         if self.sleeps:
             self.vllm.wake_up(tags=["kv_cache"])
-        # It has keys and values of the old weights.
-        self.vllm.reset_prefix_cache()
+        self.vllm.reset_prefix_cache()  # of the old weights
         self.step = step
 
-    def _check_taken(self, weights: dict[str, Tensor]) -> None:
-        """Raise RunError where vLLM's tensors differ from ``weights``, in vLLM's number format."""
-        for held in self.vllm.apply_model(partial(compute_checksums, weights=weights)):
-            if stale := [name for name, (ours, theirs) in held.items() if ours != theirs]:
+    def _check_update(self, weights: dict[str, Tensor]) -> None:
+        """Raise RunError if vLLM's tensors differ from ``weights``, in vLLM's number format."""
+        for checksums in self.vllm.apply_model(partial(compute_checksums, weights=weights)):
+            if stale := [name for name, (expected, actual) in checksums.items() if expected != actual]:
                 raise RunError(
-                    f"vLLM did not take the weights of the update: {len(stale)} of the {len(held)} tensors compared "
-                    f"differ from the trainer's ({', '.join(stale[:2])}{', ...' if stale[2:] else ''}). It would "
-                    "sample with old weights. rollout.engine=local samples with the trainer's."
+                    f"vLLM did not update its weights: {len(stale)} of {len(checksums)} compared tensors differ from "
+                    f"the trainer's ({', '.join(stale[:2])}{', ...' if stale[2:] else ''}). It would sample with stale "
+                    "weights. Set rollout.engine=local to sample with the trainer's."
                 )
 
     def __call__(
@@ -119,63 +118,63 @@ class VllmEngine(Engine):
     ) -> Completions:
         requests = [list(zip(prompts, keys, strict=True))]
         if self.parallel > 1:
-            requests = self._of_the_group(requests[0])
+            requests = self._gather_requests(requests[0])
         rows = [row for request in requests for row in request]
         completions = generate_with_vllm(
             self.vllm, [prompt for prompt, _ in rows], params, keys=[key for _, key in rows], on_progress=on_progress
         )
         if self.sleeps:
             self.vllm.sleep(level=2)
-            self.step = None  # it forgot the weights
+            self.step = None  # sleeping discards the weights
         position = self.world.rank % self.parallel if self.parallel > 1 else 0
         first = sum(map(len, requests[:position]))
         return completions.select(range(first, first + len(prompts)))
 
-    def _of_the_group(self, own: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
-        """Return the rows of each process that shares this copy of the model; all of them sample all rows."""
+    def _gather_requests(self, rows: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
+        """Return the rows of each process of the tensor-parallel group, all of which sample all rows."""
         from accelerate.utils import gather_object
 
-        everyone: list[list[tuple[Sequence[int], int]]] = gather_object([own])
+        requests: list[list[tuple[Sequence[int], int]]] = gather_object([rows])
         first = self.world.rank // self.parallel * self.parallel
-        return everyone[first : first + self.parallel]
+        return requests[first : first + self.parallel]
 
 
 def compute_checksums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """Return the checksums of tensors in ``weights`` and in vLLM's ``model``, by name.
 
-    Only of tensors that vLLM keeps as in files (the vocabulary's possibly padded): it fuses q, k and v, and shards
+    Only of tensors that vLLM stores as in files (the vocabulary's possibly padded): it fuses q, k and v, and shards
     others over GPUs. On CPUs it packs every layer's matrices, which leaves embedding, head and norms. Adapters change
-    none of these, so there only the sampler check after the first update detects stale weights.
+    none of these, so with them only the sampler check after the first update detects stale weights.
     """
     comparable = {}
-    for name, held in model.named_parameters():
-        rows = held[: len(weights[name])] if name in weights and held.dim() and weights[name].dim() else None
+    for name, tensor in model.named_parameters():
+        rows = tensor[: len(weights[name])] if name in weights and tensor.dim() and weights[name].dim() else None
         if rows is not None and rows.shape == weights[name].shape:
             comparable[name] = rows
     return {
-        name: (checksum(weights[name], held.dtype), checksum(held, held.dtype)) for name, held in comparable.items()
+        name: (checksum(weights[name], rows.dtype), checksum(rows, rows.dtype)) for name, rows in comparable.items()
     }
 
 
 def checksum(tensor: Tensor, dtype: torch.dtype) -> int:
-    """Return the sum of the bits of the numbers of ``tensor`` in ``dtype``, which is exact in any order."""
+    """Return the sum of the numbers of ``tensor`` in ``dtype``, read as integers, which is exact in any order."""
     integers = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
     return int(tensor.detach().to(dtype).contiguous().view(integers).sum(dtype=torch.int64))
 
 
 def log_prob_mode(config: Config) -> str:
-    """Return vLLM's mode for log-probabilities at the sampling temperature over the whole vocabulary.
+    """Return vLLM's mode for log-probs at the sampling temperature over the whole vocabulary.
 
-    Raw ones are before the temperature, processed ones after it and after top_p and top_k.
+    Raw log-probs precede the temperature; processed ones follow it, top_p and top_k.
     """
     return "raw_logprobs" if config.rollout.temperature == 1 else "processed_logprobs"
 
 
 def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
-    """Return the weights of a plain model by their names in files, without a value head.
+    """Return the weights of a model without adapters by their names in files, without the value head.
 
     Args:
-        untie: name tied weights too; see :func:`vllm_policy_config`.
+        untie: include tied weights; see :func:`vllm_policy_config`.
     """
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
     for prefix, module in model.named_modules():
@@ -186,16 +185,16 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
         ties = getattr(model, "all_tied_weights_keys", None) or {}
         tensors |= {tied: tensors[source] for tied, source in ties.items()}
     # transformers fuses some layers (experts) in memory.
-    named: dict[str, Tensor] = revert_weight_conversion(model, split_value_head(tensors)[0])
-    return named
+    weights: dict[str, Tensor] = revert_weight_conversion(model, split_value_head(tensors)[0])
+    return weights
 
 
 def vllm_policy_config(model: Any, *, untie: bool) -> Any:
     """Return the model's configuration for vLLM.
 
     Args:
-        untie: copy the head's weights. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which is
-            stale after the embedding's weights are reloaded.
+        untie: store the head separately. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which stays
+            stale when the embedding is reloaded.
     """
     config = copy.deepcopy(model.config)
     if untie:

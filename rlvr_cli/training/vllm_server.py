@@ -1,7 +1,7 @@
 """vLLM behind `vllm serve`, on other GPUs: rank 0 sends the weights by NCCL, every process requests its rows.
 
-With TRL's client (trl/generation/vllm_client.py, 1.16), one request per row, since a request has one seed. Tested
-against recorded HTTP; no GPU has run it.
+Uses TRL's client (trl/generation/vllm_client.py, 1.16) with one request per row, since a request has one seed. Tested
+with recorded HTTP; not run on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlvr_cli.models.sampling.vllm import request_arguments
 from rlvr_cli.training.vllm_engine import log_prob_mode, policy_tensors
 
 ENGINE = "rollout.engine=vllm_server"
-# Concurrent requests of a process, and the startup timeout of a server in seconds.
+# Concurrent requests of a process; timeout of the connection to a starting server in seconds.
 MAX_REQUESTS, STARTUP_TIMEOUT = 64, 60.0
 
 
@@ -68,9 +68,9 @@ class VllmServer(Engine):
             ) from error
 
     def update_weights(self, model: Any, step: int) -> None:
-        """Send the weights of ``model``, plain and unsharded, to the server. Called in every process.
+        """Send the weights of ``model``, without adapters and unsharded, to the server. Called in every process.
 
-        Raises RunError where the server rejects them.
+        Raises RunError if the server rejects them.
         """
         if self.main:
             weights = policy_tensors(model, untie=False)
@@ -79,11 +79,10 @@ class VllmServer(Engine):
             ]
             try:
                 self.client.update_named_params(formats, iter(weights.items()))
-                # It has keys and values of the old weights.
-                self.client.reset_prefix_cache()
+                self.client.reset_prefix_cache()  # of the old weights
             except Exception as error:
                 text = " ".join(str(error).split())[:400]
-                raise RunError(f"the vLLM server did not take the weights: {text}") from error
+                raise RunError(f"the vLLM server rejected the weights: {text}") from error
         self.step = step
 
     def __call__(
@@ -114,15 +113,15 @@ class VllmServer(Engine):
 
     def _sample(self, prompt: Sequence[int], params: SamplingParams, key: int) -> Completions:
         arguments = request_arguments(params, key)
-        del arguments["detokenize"]  # no field of the API
+        del arguments["detokenize"]  # not a field of the API
         try:
-            answer = self.client.generate([list(prompt)], generation_kwargs=arguments)
+            response = self.client.generate([list(prompt)], generation_kwargs=arguments)
         except Exception as error:
             raise RunError(f"vLLM server: {' '.join(str(error).split())[:400]}") from error
-        ids = [int(token) for token in answer["completion_ids"][0]]
+        ids = [int(token) for token in response["completion_ids"][0]]
         # The client does not return the finish reason.
         stopped = bool(ids) and ids[-1] in params.eos_token_ids
         if not stopped and len(ids) < params.max_new_tokens:
-            raise RunError("the vLLM server broke a completion off. The same command continues.")
-        log_probs = [float("nan") if values[0] is None else float(values[0]) for values in answer["logprobs"][0]]
+            raise RunError("the vLLM server aborted a completion. Repeat the command to continue.")
+        log_probs = [float("nan") if values[0] is None else float(values[0]) for values in response["logprobs"][0]]
         return Completions([ids], [log_probs], [not stopped])

@@ -1,7 +1,7 @@
 """`python -m rlvr_cli.training.worker`: the entry point of each rank that torchrun starts for `rlvr train`.
 
-The folder of the launch (environment RLVR_LAUNCH) has the order, torchrun sets the rank. Failures are reported in the
-folder, so that the first cause can be separated from its consequences.
+The launch folder (environment variable RLVR_LAUNCH) has the order; torchrun sets the rank. Failures are reported in the
+folder, so that the launcher can separate the root cause from its consequences.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rlvr_cli.models.libraries import allow_remote_code
 
 
 def main() -> None:
-    """Train as this rank; exit without returning, since live communication threads would abort a normal exit."""
+    """Train as this rank; exit without returning, since communication threads would abort a normal exit."""
     code = 1
     world = world_of_environment()
     # First: signals are forwarded as soon as this process's pid is reported.
     with StopRequest(announce=False) as stop:
         reports = RankReports(Path(os.environ[FOLDER]), world)
         try:
-            _work(reports, world, stop)
+            _train(reports, world, stop)
             code = 0
         except BaseException as error:
             reports.failed(error, traceback.format_exc())
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def exit_process(code: int) -> None:
-    """Exit with ``code``, ending the helper processes, without further clean-up."""
+    """Exit with ``code`` after the exit handlers, without further clean-up."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -45,7 +45,7 @@ def exit_process(code: int) -> None:
     os._exit(code)
 
 
-def _work(reports: RankReports, world: World, stop: StopRequest) -> None:
+def _train(reports: RankReports, world: World, stop: StopRequest) -> None:
     from rich.console import Console
 
     from rlvr_cli.config.load import load_config

@@ -1,4 +1,4 @@
-"""DeepSpeed ZeRO in a run: whole weights to sample with and to save, the optimizer's state of each process.
+"""DeepSpeed ZeRO in a run: gather weights for sampling and saving, save the optimizer's shards.
 
 accelerate creates DeepSpeed's engine from transformers' arguments. In the last backward pass of a step the engine clips
 the gradients (summed in float32 if so configured) and runs the step, or skips it if the gradient is not finite
@@ -29,12 +29,12 @@ MASTER = "master"
 def check_devices(launch: LaunchConfig) -> None:
     """Raise UserError for FSDP of an outer launcher, sharding without GPUs, or an invalid DeepSpeed configuration.
 
-    Call it once the processes have met. On CPUs accelerate would train an unsharded model without a message.
+    Call it after the processes have joined their group. On CPUs accelerate would silently train an unsharded model.
     """
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("true", "1"):
         raise UserError(
-            "the launcher asks for FSDP (ACCELERATE_USE_FSDP), which rlvr does not support. Use a configuration of "
-            "accelerate without it, and shard with launch.deepspeed=zero3."
+            "the launcher requests FSDP (ACCELERATE_USE_FSDP), which rlvr does not support. Disable it in accelerate's "
+            "configuration, and shard with launch.deepspeed=zero3."
         )
     if not is_sharded(launch):
         return
@@ -43,8 +43,8 @@ def check_devices(launch: LaunchConfig) -> None:
 
     if PartialState().distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU):
         raise UserError(
-            f"launch.deepspeed={launch.deepspeed} shards the model across GPUs, but this process has none. On CPUs "
-            "remove it: every process then holds the whole model, and the numbers are the same."
+            f"launch.deepspeed={launch.deepspeed} shards the model across GPUs, but this process has none. Remove it: "
+            "on CPUs every process holds the whole model, and the numbers are the same."
         )
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
@@ -55,7 +55,7 @@ def check_devices(launch: LaunchConfig) -> None:
 
 
 def propagate_nonfinite(loss: Tensor) -> Tensor:
-    """Return ``loss``, with a non-finite gradient if it is not finite: DeepSpeed checks only the gradient."""
+    """Return ``loss``, whose gradient is non-finite if it is: DeepSpeed checks only gradients."""
     return loss * (1 + 0 * loss.detach())
 
 
@@ -63,9 +63,9 @@ class Zero:
     """DeepSpeed's engine under a trainer: gradients and optimizer state are sharded, in stage 3 also the parameters.
 
     Args:
-        trainer: after it has wrapped its model.
+        trainer: with its wrapped model.
 
-    Raises RunError for a DeepSpeed optimizer with another layout of its state.
+    Raises RunError for an unsupported DeepSpeed optimizer.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -77,13 +77,13 @@ class Zero:
         self.shards_parameters = type(self.optimizer) is DeepSpeedZeroOptimizer_Stage3
         if not self.shards_parameters and type(self.optimizer) is not DeepSpeedZeroOptimizer:
             raise RunError(
-                f"launch.deepspeed: DeepSpeed makes a {type(self.optimizer).__name__} of this configuration, whose "
-                "state a checkpoint cannot hold."
+                f"launch.deepspeed: this configuration uses {type(self.optimizer).__name__}, whose state cannot be "
+                "saved. Set launch.deepspeed=zero2 or zero3."
             )
 
     @contextmanager
     def gather_parameters(self) -> Iterator[None]:
-        """Gather the parameters for reading. Entering and leaving are collective operations."""
+        """Gather the parameters for reading inside the context. Entering and leaving are collective operations."""
         if not self.shards_parameters:
             yield
             return
@@ -98,14 +98,14 @@ class Zero:
                 add_hooks(self.engine)
 
     def gather_state_dict(self) -> dict[str, Tensor]:
-        """Return the model's weights, whole, on rank 0; on the others nothing. Called in every process."""
+        """Return the model's whole weights on rank 0, {} on the others. Called in every process."""
         weights: dict[str, Tensor] = self.trainer.accelerator.get_state_dict(self.engine) or {}
         # Tied weights are copies here.
         ties = getattr(self.trainer.model, "all_tied_weights_keys", None) or {}
         return {name: value for name, value in weights.items() if not (name in ties and ties[name] in weights)}
 
     def gather_trained(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return the trained tensors that ``tensors`` reads off the model, whole. Called in every process."""
+        """Return ``tensors(model)``, whole, computed with the trained parameters gathered. Called in every process."""
         with self._gather([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
             return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
 
@@ -122,11 +122,11 @@ class Zero:
     def optimizer_state(self) -> dict[str, Any]:
         """Return this process's shard of the optimizer's state, for ``checkpoint_state.save_optimizer``."""
         inner = self.optimizer.optimizer
-        # bfloat16 weights are rounded from the float32 ones.
-        rounded = any(parameter.dtype != torch.float32 for parameter in self.trainer.model.parameters())
+        # bfloat16 parameters are rounded from the float32 master weights.
+        has_master = any(parameter.dtype != torch.float32 for parameter in self.trainer.model.parameters())
         return {
             "state": {
-                index: {**inner.state.get(shard, {}), **({MASTER: shard.detach()} if rounded else {})}
+                index: {**inner.state.get(shard, {}), **({MASTER: shard.detach()} if has_master else {})}
                 for index, shard in enumerate(self._shards())
             },
             "param_groups": [

@@ -75,13 +75,12 @@ OWN = {
     "_sync_gradients",
     "_log_advantages",
     "_loss",
-    "_outputs",
-    "_pad_rows",
+    "_pad_batch",
     "_reference_log_probs",
     "_get_step_rows",
     "_sample_with_trl",
     "_collect_rollout",
-    "_store",
+    "_store_rollout",
     "_begin_step",
 }
 

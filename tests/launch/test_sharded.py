@@ -111,7 +111,7 @@ def test_a_step_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if half:
         return
     output = finish(sharded(*settings, "run.name=stopped", "train.on_nonfinite=stop"), 1)
-    assert "step 2: loss nan" in output and "The weights were not touched" in output
+    assert "step 2: loss nan" in output and "The weights are unchanged" in output
     assert valid_checkpoints(tmp_path / "stopped" / "checkpoints")[0].step == 1
 
 
@@ -129,20 +129,20 @@ def test_a_launcher_that_asks_for_fsdp_is_refused(
 ) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     done = run_here(capsys, "train", f"run.dir={tmp_path}")
-    assert done.code == 2 and "asks for FSDP" in done.err and "launch.deepspeed=zero3" in done.err
+    assert done.code == 2 and "requests FSDP" in done.err and "launch.deepspeed=zero3" in done.err
     assert not list(tmp_path.iterdir())
 
 
 def test_the_reference_is_not_spread_over_every_processs_gpus() -> None:
-    from rlvr_cli.training.policy_run import _loading
+    from rlvr_cli.training.policy_run import _reference_options
 
     with_kl = ["method.kl.beta=0.1"]
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 1)
     divided = load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3", *with_kl])
-    assert _loading(divided, gpu) == {"device_map": None}
-    assert _loading(divided, cpu) is None
+    assert _reference_options(divided, gpu) == {"device_map": None}
+    assert _reference_options(divided, cpu) is None
     # One process, whose server has other GPUs.
-    assert _loading(load_config(overrides=with_kl), gpu) == {"device_map": {"": "cuda:1"}}
+    assert _reference_options(load_config(overrides=with_kl), gpu) == {"device_map": {"": "cuda:1"}}
     # The reference of an adapter is the model without it.
-    assert _loading(load_config(overrides=[*with_kl, "model.adapter=lora"]), gpu) is None
-    assert _loading(load_config(), gpu) is _loading(load_config(overrides=with_kl), cpu) is None
+    assert _reference_options(load_config(overrides=[*with_kl, "model.adapter=lora"]), gpu) is None
+    assert _reference_options(load_config(), gpu) is _reference_options(load_config(overrides=with_kl), cpu) is None

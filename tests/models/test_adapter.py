@@ -25,7 +25,7 @@ from rlvr_cli.models.adapter import (
     check_targets,
     experts_without_adapter,
     fingerprint,
-    merged,
+    merge_adapters,
     peft_config,
     trained_tensors,
 )
@@ -76,7 +76,7 @@ def saved(tmp_path: Path) -> Any:
 def test_loading_gives_the_plain_model_that_was_sampled(saved: tuple[Path, Any]) -> None:
     folder, adapted = saved
     model, _ = load_model(str(folder))
-    with torch.no_grad(), merged(adapted) as plain:
+    with torch.no_grad(), merge_adapters(adapted) as plain:
         assert weights_hash(model) == weights_hash(plain)
         assert torch.equal(model(IDS).logits, plain(IDS).logits)
     assert not any("lora" in name or "base_layer" in name for name in model.state_dict())
@@ -134,7 +134,7 @@ def test_the_experts_of_a_mixture_are_merged_too(tmp_path: Path, name: str) -> N
     assert {key.rsplit("experts.", 1)[1] for key in changed if ".experts." in key} == {"gate_up_proj", "down_proj"}
     with torch.no_grad():
         expected = adapted(IDS).logits
-        with merged(adapted) as plain:
+        with merge_adapters(adapted) as plain:
             assert weights_hash(model) == weights_hash(plain)
             torch.testing.assert_close(plain(IDS).logits, expected, **rounding(expected))
         assert torch.equal(adapted(IDS).logits, expected), "the layers are put back"
@@ -207,7 +207,7 @@ def test_an_adapter_of_peft_alone_is_read_where_it_can_be_merged(saved: tuple[Pa
     folder, adapted = saved
     adapted.save_pretrained(tmp_path / "peft")
     save_tokenizer(tmp_path / "peft")
-    with torch.no_grad(), merged(adapted) as plain:
+    with torch.no_grad(), merge_adapters(adapted) as plain:
         assert weights_hash(load_model(str(tmp_path / "peft"))[0]) == weights_hash(plain)
     with torch.no_grad():
         assert torch.equal(load_with_adapter(str(folder))(IDS).logits, adapted(IDS).logits)
@@ -236,7 +236,7 @@ def test_an_adapter_that_does_not_fit_or_is_damaged_is_one_message(saved: tuple[
         (
             (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "is damaged"),
             (lambda folder: (folder / "adapter_model.safetensors").unlink(), "no adapter_model.safetensors"),
-            (lambda folder: (folder / "base.json").write_text("[]"), "does not say which model"),
+            (lambda folder: (folder / "base.json").write_text("[]"), "has no base model"),
             (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
             (without_a_layer, "does not fit"),
             (on_another_base, "have changed since the adapter was trained"),

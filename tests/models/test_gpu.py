@@ -16,7 +16,7 @@ from rlvr_cli.launch.world import ALONE
 from rlvr_cli.models import gpu as gpu_module
 from rlvr_cli.models.gpu import find_attention_problem, has_bfloat16, prepare_attention
 from rlvr_cli.models.load import load_model
-from rlvr_cli.training.prepare import join
+from rlvr_cli.training.prepare import set_up_process
 
 CPU = torch.device("cpu")
 
@@ -87,7 +87,7 @@ def test_a_training_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(gpu_module, "find_attention_problem", lambda device, dtype, **options: asked.append(device))
     config = load_config(overrides=["run.threads=1"])
-    join(config, ALONE)
+    set_up_process(config, ALONE)
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert asked and all(device.type == "cuda" for device in asked)
 
@@ -101,15 +101,15 @@ def test_a_model_on_a_gpu_has_no_cudnn_attention(monkeypatch: pytest.MonkeyPatch
 
 def test_a_gpu_that_only_emulates_bfloat16_trains_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """V100 and T4: torch says that they support it, including emulation."""
-    from rlvr_cli.models.load import _dtype
+    from rlvr_cli.models.load import _resolve_dtype
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     assert not has_bfloat16()
-    assert _dtype("auto", torch.device("cuda")) == torch.float32
+    assert _resolve_dtype("auto", torch.device("cuda")) == torch.float32
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     assert has_bfloat16()
-    assert _dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert _resolve_dtype("auto", torch.device("cuda")) == torch.bfloat16
 
 
 @pytest.mark.gpu

@@ -161,7 +161,7 @@ def test_what_is_no_folder_of_a_model_is_refused(folder: Path, tmp_path: Path) -
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be loaded"),
         (
             lambda folder: edit_config(folder, model_type="mine", auto_map={"AutoConfig": "code.Config"}),
-            "give --trust-remote-code",
+            "use --trust-remote-code",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_only_the_number_of_rollouts_can_change_and_only_upwards(short: RunDir) 
     for overrides, said in (
         (["optimizer.lr=0.1"], "optimizer.lr=0.1"),
         (["train.rollouts=3", "run.seed=1"], "run.seed=1"),
-        (["train.rollouts=1"], "not shortened"),
+        (["train.rollouts=1"], "must be at least 2"),
         (["train.rollouts=2"], "is finished"),
         (["train.rollouts=x"], "train.rollouts"),
     ):

@@ -15,7 +15,7 @@ from torch import Tensor
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.evaluation.sampling import weights_hash
-from rlvr_cli.models.adapter import merged, peft_config
+from rlvr_cli.models.adapter import merge_adapters, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import kk_compact as compact
@@ -46,7 +46,7 @@ class AdapterTrainer(GradientTrainer):
         super().__init__(**named)
 
     def on_updates_begin(self, rollout: int) -> None:
-        with merged(self.model) as plain:
+        with merge_adapters(self.model) as plain:
             self.weights.append({name: value.clone() for name, value in plain.state_dict().items()})
 
     def see_gradient(self) -> None:

@@ -41,4 +41,4 @@ def test_a_damaged_evaluation_does_not_fail_a_finished_training(tmp_path: Path) 
     run = made(tmp_path, [1] * 6, [2] * 6)
     (run.held_out_dir / "rollout-000001" / "problems.jsonl").write_text("")
     (line,) = map(str, outcome_lines(run, 8))
-    assert "can't be compared" in line
+    assert "cannot be compared" in line

@@ -214,7 +214,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_steps(monkeypatch, 5)
-    with pytest.raises(RunError, match=r"step 5: .*The weights were not touched"):
+    with pytest.raises(RunError, match=r"step 5: .*The weights are unchanged"):
         start(tmp_path, "sick")
     run = RunDir(tmp_path / "sick")
     assert run.read_manifest()["status"] == "failed"

@@ -130,7 +130,7 @@ def test_weights_that_vllm_kept_end_the_run(countdown: Path, tmp_path: Path, dty
         module="tests.vllm.keeps_old_weights",
     )
     done = subprocess.run(asked, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "vLLM did not take the weights of the update" in done.stdout + done.stderr
+    assert done.returncode == 1 and "vLLM did not update its weights" in done.stdout + done.stderr
     # The first rollout's weights were taken.
     (row,) = read_jsonl(tmp_path / "stale" / "metrics.jsonl")
     assert 0 < row["mismatch/log_prob"] < {"float32": 1e-5, "bfloat16": 0.05}[dtype]

@@ -1,4 +1,4 @@
-"""A lean functional forward of Qwen2, Qwen3 and Llama models with a preallocated key-value cache."""
+"""A functional forward pass of Qwen2, Qwen3 and Llama models with a preallocated key-value cache."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rlvr_cli.models.sampling.memory import PREFILL_TOKENS, RowMemory, activatio
 SUPPORTED = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 # Rotary types whose frequencies do not change with the length of the sequence.
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
-# Below this many parameters copying the weights per call is cheaper than separate matrix products.
+# Below this number of parameters, copying the weights per call is cheaper than separate matrix products.
 _FUSE_BELOW = 50_000_000
 
 
 def unsupported_reason(model: nn.Module) -> str | None:
-    """Return None if the sampler computes this model exactly, else the reason."""
+    """Return why the sampler cannot compute this model exactly, or None if it can."""
     name = type(model).__name__
     if name not in SUPPORTED:
         return f"its architecture is {name}; the local sampler supports {', '.join(SUPPORTED)}"
@@ -42,7 +42,7 @@ def unsupported_reason(model: nn.Module) -> str | None:
 
 
 def row_memory(model: Any) -> RowMemory:
-    """Return the memory that sampling ``model`` takes."""
+    """Return the memory that sampling ``model`` needs."""
     config, weight = model.config, model.model.embed_tokens.weight
     heads, kv_heads, element = config.num_attention_heads, config.num_key_value_heads, weight.dtype.itemsize
     dim = _head_dim(config)
@@ -61,7 +61,7 @@ def _head_dim(config: Any) -> int:
 
 @dataclass(frozen=True)
 class _Projection:
-    """One or several linear layers applied to the same input; weights [in, out], biases [out] or None."""
+    """Linear layers of the same input; weights [in, out], biases [out] or None."""
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor | None, ...]
@@ -71,14 +71,14 @@ class _Projection:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def each(self, x: Tensor) -> list[Tensor]:
-        """Return the layers' outputs; stacked layers have one."""
+        """Return the output of each layer; stacked layers are a single layer."""
         return [
             torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
             for weight, bias in zip(self.weights, self.biases, strict=True)
         ]
 
     def add_to(self, x: Tensor, h: Tensor) -> None:
-        """x += projection of h; only for a single linear layer."""
+        """Add the projection of ``h`` to ``x`` in place; only for a single linear layer."""
         x.addmm_(h, self.weights[0])
         if self.biases[0] is not None:
             x.add_(self.biases[0])
@@ -96,10 +96,10 @@ class _Layer:
 
 
 class Decoder:
-    """The weights of one model, arranged for decoding; build a new one whenever the weights have changed.
+    """A model's weights, arranged for decoding; build a new decoder when the weights have changed.
 
-    In float32 and for small models the weight of a normalisation is multiplied into the projection that
-    follows it, and projections of the same input are stacked, so that a step is few, large operations.
+    For small float32 models, the weight of a norm is multiplied into the projection that follows it, and projections of
+    the same input are stacked, so that a step consists of few, large operations.
     """
 
     def __init__(self, model: Any) -> None:
@@ -154,14 +154,14 @@ class Decoder:
         return _Layer(norm_in, qkv, norm_qk, out, norm_mlp, gate_up, down)
 
     def rotary_table(self, length: int) -> Tensor:
-        """cos + i sin of the angles of positions 0 .. length - 1, complex64 [length, head_dim / 2]."""
+        """Return cos + i sin of the angles of positions 0 .. length - 1, complex64 [length, head_dim / 2]."""
         positions = torch.arange(length, device=self.device).unsqueeze(0)
         cos, sin = self._rotary(torch.empty(0, device=self.device, dtype=torch.float32), positions)
         half = self.head_dim // 2
         return torch.complex(cos[0, :, :half], sin[0, :, :half])
 
     def _unit(self, x: Tensor) -> Tensor:
-        """x / sqrt(sum(x^2) + n eps) over the last dimension: RMSNorm without its weight and a factor sqrt(n)."""
+        """Return x / sqrt(sum(x^2) + n eps) over the last dimension: RMSNorm without weight and factor sqrt(n)."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x / torch.hypot(length, self._floors[x.shape[-1]])
 
@@ -169,12 +169,11 @@ class Decoder:
         return self._unit(x) if weight is None else F.rms_norm(x, x.shape[-1:], weight, self.eps)
 
     def _project_qkv(self, layer: _Layer, x: Tensor, turn: Tensor) -> Tensor:
-        """x [n, hidden]; turn [n or 1, 1, head_dim / 2] from `rotary_table`.
+        """Return the rotated queries and keys, and the values: [n, heads + 2 kv heads, head_dim].
 
-        Returns the rotated queries and keys, and the values: [n, heads + 2 kv heads, head_dim]. Rotary
-        embedding multiplies the complex number a + ib by `turn`, a and b being the halves of a head. When
-        folded, the weights are arranged so that a and b are neighbours; attention scores do not
-        depend on the order inside a head.
+        x [n, hidden]; turn [n or 1, 1, head_dim / 2] from `rotary_table`. The rotary embedding multiplies a + ib by
+        `turn`, a and b being the halves of a head. Folded weights are arranged so that a and b are neighbours;
+        attention scores do not depend on the order inside a head.
         """
         qkv = layer.qkv(self._norm(x, layer.norm_in)).view(len(x), -1, self.head_dim)
         qk = qkv[:, : self.heads + self.kv_heads]
@@ -191,15 +190,15 @@ class Decoder:
         return qkv
 
     def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> None:
-        """Output projection, residual and feed-forward; x [n, hidden] is updated in place."""
+        """Apply output projection, residual and feed-forward network to x [n, hidden] in place."""
         layer.out.add_to(x, attended)
         outputs = layer.gate_up.each(self._norm(x, layer.norm_mlp))
-        # Not concatenated if separate: they are the largest tensors of the prefill.
+        # Not concatenated: these are the largest tensors of the prefill.
         gate, up = outputs if len(outputs) == 2 else outputs[0].view(len(x), 2, -1).unbind(1)
         layer.down.add_to(x, F.silu(gate).mul_(up))
 
     def logits(self, x: Tensor) -> Tensor:
-        """Final hidden states [n, hidden] to float32 logits [n, vocabulary]."""
+        """Return the float32 logits [n, vocabulary] of final hidden states [n, hidden]."""
         return self.head(self._norm(x, self.norm_out)).float()
 
     def empty_cache(self, rows: int, columns: int) -> Tensor:
@@ -208,12 +207,11 @@ class Decoder:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def prefill(self, ids: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-        """Left-aligned prompts ids [prompts, length], padded on the right with any token; turn [>= length,
-        head_dim / 2] from `rotary_table`.
-
-        Causal attention makes a mask unnecessary, as padding follows the tokens. Returns the
-        hidden states [prompts, length, hidden] and the keys and values
+        """Return the hidden states [prompts, length, hidden] of prompts, and their keys and values
         [layers, 2, prompts, kv heads, length, head_dim].
+
+        ids [prompts, length], right-padded with any token, which causal attention ignores; turn [>= length,
+        head_dim / 2] from `rotary_table`.
         """
         prompts, length = ids.shape
         x = F.embedding(ids.flatten(), self.embedding)
@@ -231,9 +229,9 @@ class Decoder:
         return x.view(prompts, length, self.hidden), cache
 
     def _scores(self, q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-        """Attention scores of queries [n, groups, head_dim] and transposed keys [n, head_dim, columns], with `bias`.
+        """Return the attention scores of queries [n, groups, head_dim] and transposed keys [n, head_dim, columns].
 
-        Never in half precision: Qwen2.5 has scores of hundreds, where neighbours in bfloat16 are 1 apart.
+        Never in half precision: Qwen2.5 has scores in the hundreds, where bfloat16 has a spacing of 1.
         """
         if self.dtype == self.score_dtype:
             if bias is None:
@@ -246,11 +244,10 @@ class Decoder:
         return scores.mul_(self.scale) if bias is None else torch.add(bias, scores, alpha=self.scale)
 
     def step(self, tokens: Tensor, cache: Cache, column: int, turn: Tensor, bias: Tensor | None) -> Tensor:
-        """Decode one token a row, writing its keys and values to `column` of the cache.
+        """Decode a token per row, writing its keys and values to `column`; return float32 logits [n, vocabulary].
 
-        tokens [n] int64, n being the rows in use of the cache; turn [n or 1, 1, head_dim / 2]; bias
-        [n * kv heads, 1, capacity] is added to the attention scores (minus infinity where a row has no
-        prompt token). Returns float32 logits [n, vocabulary].
+        tokens [n] int64 of the n used rows of the cache; turn [n or 1, 1, head_dim / 2]; bias [n * kv heads, 1,
+        capacity] is added to the attention scores, minus infinity before a row's prompt.
         """
         n, groups = len(tokens), self.heads // self.kv_heads
         targets, keys, values = cache.at(column)
@@ -266,30 +263,30 @@ class Decoder:
 
 
 class Cache:
-    """Keys and values: data [layers, 2, rows, kv heads, capacity, head_dim], of which the first rows are used."""
+    """Keys and values [layers, 2, rows, kv heads, capacity, head_dim], of which the first rows are in use."""
 
     def __init__(self, data: Tensor) -> None:
         self.data = data
         self.use(data.shape[2])
 
     def use(self, rows: int) -> None:
-        """Keep only the first `rows` rows."""
+        """Use only the first `rows` rows."""
         used = self.data[:, :, :rows]
         self._targets = used.transpose(1, 2)
         self._keys = used[:, 0].flatten(1, 2).transpose(2, 3)
         self._values = used[:, 1].flatten(1, 2)
 
     def at(self, column: int) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """Views of each layer when `column` is the newest one: where its keys and values are to be written
-        [rows, 2, kv heads, head_dim], the keys up to it, transposed [rows * kv heads, head_dim, column + 1],
-        and the values up to it [rows * kv heads, column + 1, head_dim]."""
+        """Return each layer's views for `column`: its keys and values to write [rows, 2, kv heads, head_dim]; up to it,
+        the transposed keys [rows * kv heads, head_dim, column + 1] and values [rows * kv heads, column + 1, head_dim].
+        """
         targets = self._targets.select(4, column).unbind(0)
         keys = self._keys.narrow(3, 0, column + 1).unbind(0)
         return targets, keys, self._values.narrow(2, 0, column + 1).unbind(0)
 
 
 def _pair(x: Tensor) -> Tensor:
-    """The two halves of the last dimension interleaved: a0 a1 .. b0 b1 .. becomes a0 b0 a1 b1 .."""
+    """Interleave the two halves of the last dimension: a0 a1 .. b0 b1 .. becomes a0 b0 a1 b1 .."""
     return x.view(*x.shape[:-1], 2, -1).transpose(-1, -2).flatten(-2)
 
 

@@ -9,16 +9,16 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Parameters of sampling. Raises ValueError for a value out of range.
+    """Sampling parameters. Raises ValueError for a value out of range.
 
     Attributes:
-        max_new_tokens: limit of a completion.
+        max_new_tokens: maximum tokens of a completion.
         eos_token_ids: the tokens that end a completion.
         seed: together with a row's key, selects the row's random stream.
         temperature: 0 is greedy.
         top_p: probability mass of the likeliest tokens to sample from (1 = all).
         top_k: number of likeliest tokens to keep, before top_p (0 = all).
-        max_rows: maximum rows sampled at once; None = the engine's choice.
+        max_rows: maximum rows in a batch; None = the engine's choice.
     """
 
     max_new_tokens: int
@@ -31,28 +31,27 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+            raise ValueError(f"max_new_tokens must be at least 1; got {self.max_new_tokens}")
         if self.temperature < 0:
-            raise ValueError(f"temperature must be 0 (greedy) or more, not {self.temperature}")
+            raise ValueError(f"temperature must be at least 0 (greedy); got {self.temperature}")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+            raise ValueError(f"top_p must be above 0 and at most 1; got {self.top_p}")
         if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (all tokens) or more, not {self.top_k}")
+            raise ValueError(f"top_k must be at least 0 (all tokens); got {self.top_k}")
         if self.max_rows is not None and self.max_rows < 1:
-            raise ValueError(f"max_rows must be at least 1, not {self.max_rows}")
+            raise ValueError(f"max_rows must be at least 1; got {self.max_rows}")
 
 
 @dataclass(frozen=True)
 class Completions:
-    """Sampled completions, one entry per row, in the order of the request.
+    """Sampled completions, one per row, in the order of the request.
 
-    ids: token ids after the prompt; the end-of-sequence token is included when it was produced.
-    log_probs: for every token of `ids`, the log of its probability under softmax(logits / temperature) over
-        the whole vocabulary. With top_p < 1 or top_k this is still the full distribution, not the truncated one; with
-        temperature 0 it is the distribution at temperature 1.
-    truncated: True where `max_new_tokens` was reached without an end-of-sequence token.
-    entropies: for every token of `ids`, the entropy in nats of the distribution of `log_probs`; None if the engine
-        does not compute them.
+    Attributes:
+        ids: token ids after the prompt, including the end-of-sequence token if sampled.
+        log_probs: of every token under softmax(logits / temperature) over the whole vocabulary, also with top_p < 1 or
+            top_k; with temperature 0, under the distribution at temperature 1.
+        truncated: whether `max_new_tokens` was reached without an end-of-sequence token.
+        entropies: of the same distributions, in nats; None if the engine does not compute them.
     """
 
     ids: list[list[int]] = field(default_factory=list)
@@ -61,7 +60,7 @@ class Completions:
     entropies: list[list[float]] | None = None
 
     def select(self, rows: Iterable[int]) -> Completions:
-        """Return the completions of these rows, in this order."""
+        """Return the completions of ``rows``, in their order."""
         rows = list(rows)
         return Completions(
             [self.ids[row] for row in rows],
@@ -87,12 +86,14 @@ OnDone = Callable[[Sequence[int], Completions], None]
 
 
 class Engine(Protocol):
-    """Samples one completion for every row of `prompts`.
+    """Samples a completion for every row of `prompts`.
 
-    prompts: token ids of each row's prompt (none empty). keys: one integer per row that selects its random stream.
-    on_progress is called with the number of tokens sampled since the last call. on_done is called with finished rows
-    while others are sampled: each row at most once, in any order, possibly on another thread but never concurrently.
-    Engines that return all at once do not call it.
+    Args:
+        prompts: token ids of each row's prompt, none empty. keys: one integer per row that selects its random stream.
+        on_progress: called with the number of tokens sampled since the last call.
+        on_done: called with finished rows while others are sampled: each row at most once, in any order, possibly on
+            another thread but never concurrently. Engines that return all rows at once do not call it.
+
     Raises ValueError for prompts it cannot continue.
     """
 
@@ -111,7 +112,7 @@ class Engine(Protocol):
 def check_rows(prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
     """Raise ValueError for rows that cannot be sampled."""
     if len(keys) != len(prompts):
-        raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys; every row needs one key")
+        raise ValueError(f"the number of keys must be that of the prompts, {len(prompts)}; got {len(keys)}")
     if any(len(prompt) == 0 for prompt in prompts):
         raise ValueError("a prompt without tokens cannot be continued")
 
@@ -126,24 +127,24 @@ def sample_greedy(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample ``prompts`` at temperature 0, each distinct prompt once. Raises as ``engine``."""
+    """Sample at temperature 0, each distinct prompt once. Raises as ``engine``."""
     rows: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows.setdefault(tuple(prompt), []).append(row)
     copies = list(rows.values())
 
-    def done(of_prompts: Sequence[int], completions: Completions) -> None:
+    def copy_done(distinct: Sequence[int], completions: Completions) -> None:
         if on_done is not None:
-            for index, prompt in enumerate(of_prompts):
-                on_done(copies[prompt], completions.select([index] * len(copies[prompt])))
+            for index, number in enumerate(distinct):
+                on_done(copies[number], completions.select([index] * len(copies[number])))
 
     sampled = engine(
         model,
         list(rows),
         replace(params, temperature=0.0),
-        keys=[keys[alike[0]] for alike in copies],
+        keys=[keys[group[0]] for group in copies],
         on_progress=on_progress,
-        on_done=done,
+        on_done=copy_done,
     )
-    prompt_of = {row: prompt for prompt, alike in enumerate(copies) for row in alike}
-    return sampled.select(prompt_of[row] for row in range(len(prompts)))
+    number_of = {row: number for number, group in enumerate(copies) for row in group}
+    return sampled.select(number_of[row] for row in range(len(prompts)))

@@ -1,4 +1,4 @@
-"""The local sampler: a key-value cache and batched decoding, several times faster than `generate`."""
+"""The local sampler: batched decoding with a key-value cache, several times faster than `generate`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams,
 from rlvr_cli.models.sampling.memory import MAX_ROWS, explain_out_of_memory, usable_bytes
 from rlvr_cli.models.sampling.rng import draw_tokens, nucleus, uniforms
 
-# Bytes of keys and values of a batch on a CPU, to fit its cache. On the lab half as much takes a fifth more CPU time,
-# twice as much a tenth less, but leaves a second thread without work.
+# Bytes of keys and values of a batch on a CPU, to fit its cache. On the lab half the size takes a fifth more CPU time,
+# double the size a tenth less, but leaves a second thread idle.
 _CACHE_BYTES = 48 * 2**20
 # Smaller models run one batch per thread; the matrix products of larger ones fill all threads.
 _SMALL_WEIGHTS = 64 * 2**20
 _POSITIONS_AT_ONCE = 64
-# Finished rows are dropped once they are this share of the batch.
+# Share of finished rows in the batch at which they are dropped.
 _DROP_SHARE = 0.1
 
 
@@ -37,7 +37,7 @@ def sample(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample one completion for every prompt.
+    """Sample a completion for every prompt, as :class:`Engine`.
 
     Token t of a row is drawn by inverse CDF with a uniform number that depends only on (seed, the row's key, t), so a
     row's completion does not depend on other rows, up to floating-point rounding. Identical consecutive prompts are
@@ -65,35 +65,35 @@ def sample(
     with torch.inference_mode():
         decoder = Decoder(model)
 
-    def decode(chosen: slice) -> Completions:
-        def hand_over(rows: Sequence[int], completions: Completions) -> None:
+    def decode(batch: slice) -> Completions:
+        def report_done(rows: Sequence[int], completions: Completions) -> None:
             if on_done is not None:
                 with lock:
-                    on_done([chosen.start + row for row in rows], completions)
+                    on_done([batch.start + row for row in rows], completions)
 
-        with torch.inference_mode(), explain_out_of_memory(chosen.stop - chosen.start, longest):
-            return DecodingBatch(decoder, prompts[chosen], params.max_new_tokens).run(
-                params, keys[chosen], report, hand_over
+        with torch.inference_mode(), explain_out_of_memory(batch.stop - batch.start, longest):
+            return DecodingBatch(decoder, prompts[batch], params.max_new_tokens).run(
+                params, keys[batch], report, report_done
             )
 
     longest = max(map(len, prompts)) + params.max_new_tokens
     if params.max_rows is not None:
         slices = _split(len(prompts), params.max_rows)
     else:
-        most = _rows_at_once(decoder, longest)
+        limit = _rows_per_batch(decoder, longest)
         fitting = rows_that_fit(model, prompts, params)
-        # With many slices, each recomputes its prompts, so cut between prompts.
-        slices = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
-    small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
-    results = _each_on_one_thread(decode, slices) if small else [decode(chosen) for chosen in slices]
+        # Each slice computes its prompts again, so cut many slices between prompts.
+        slices = _split(len(prompts), limit) if limit <= fitting else _split_by_prompt(prompts, fitting)
+    is_small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
+    results = _decode_concurrently(decode, slices) if is_small else [decode(batch) for batch in slices]
     return concatenate(results)
 
 
 def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
-    """Return the number of rows, of the longest of ``prompts`` and a completion, that fit into the free memory.
+    """Return the number of rows, of the longest prompt and completion, that fit into the free memory.
 
-    Small models on a CPU decode several slices at once, which share it. All of ``prompts`` if the free memory is
-    unknown.
+    Small models on a CPU decode several slices at once, which share it. If the free memory is unknown, return the
+    number of ``prompts``.
     """
     device = model.model.embed_tokens.weight.device
     free = _free_memory(device)
@@ -109,36 +109,35 @@ def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: Sampling
 
 
 def _free_memory(device: torch.device) -> int | None:
-    """Return the free bytes of a device, by the driver and in torch's cache; None if unknown."""
+    """Return the free bytes of a device, including those in torch's cache; None if unknown."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(psutil.virtual_memory().available) if device.type == "cpu" else None
 
 
-def _rows_at_once(decoder: Decoder, length: int) -> int:
-    """Return the number of rows whose keys and values fit the CPU's cache, or are no larger than the weights, which are
-    read in every step anyway."""
+def _rows_per_batch(decoder: Decoder, length: int) -> int:
+    """Return the number of rows whose keys and values fit the CPU's cache, or the size of the weights."""
     if decoder.device.type != "cpu":
         return MAX_ROWS
     row_bytes = length * decoder.memory.kv_token
     return min(512, max(16, max(_CACHE_BYTES, decoder.weight_bytes) // row_bytes))
 
 
-def _split(rows: int, most: int) -> list[slice]:
-    """Split into consecutive slices of nearly equal size, at most `most`."""
-    count = -(-rows // most)
+def _split(rows: int, limit: int) -> list[slice]:
+    """Split into consecutive slices of nearly equal size, at most ``limit``."""
+    count = -(-rows // limit)
     bounds = [rows * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(bounds)]
 
 
-def _split_by_prompt(prompts: Sequence[Sequence[int]], most: int) -> list[slice]:
-    """Split as `_split`, but between different prompts where the slices stay within `most`."""
-    rows, ideal = len(prompts), _split(len(prompts), most)
+def _split_by_prompt(prompts: Sequence[Sequence[int]], limit: int) -> list[slice]:
+    """Split as `_split`, but between different prompts if the slices stay within ``limit``."""
+    rows, ideal = len(prompts), _split(len(prompts), limit)
     between = [row for row in range(1, rows) if list(prompts[row]) != list(prompts[row - 1])]
     bounds = [0]
     for remaining, ideal_slice in zip(range(len(ideal) - 1, 0, -1), ideal, strict=False):
-        first, last = max(bounds[-1] + 1, rows - remaining * most), min(bounds[-1] + most, rows - remaining)
+        first, last = max(bounds[-1] + 1, rows - remaining * limit), min(bounds[-1] + limit, rows - remaining)
         allowed = [row for row in between if first <= row <= last]
         nearest = min(
             allowed, key=lambda row: abs(row - ideal_slice.stop), default=min(max(ideal_slice.stop, first), last)
@@ -147,11 +146,8 @@ def _split_by_prompt(prompts: Sequence[Sequence[int]], most: int) -> list[slice]
     return [slice(a, b) for a, b in pairwise([*bounds, rows])]
 
 
-def _each_on_one_thread(decode: Callable[[slice], Completions], slices: list[slice]) -> list[Completions]:
-    """Decode the slices concurrently on torch's number of threads, each single-threaded.
-
-    The operations of a small model are too short to be parallel.
-    """
+def _decode_concurrently(decode: Callable[[slice], Completions], slices: list[slice]) -> list[Completions]:
+    """Decode the slices on torch's number of threads, each single-threaded: a small model's operations are short."""
     threads = torch.get_num_threads()
     # New threads adopt torch's setting at their first operation.
     torch.set_num_threads(1)
@@ -169,7 +165,7 @@ def _each_on_one_thread(decode: Callable[[slice], Completions], slices: list[sli
 
 
 def _group_prompts(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[int]]:
-    """Return the distinct consecutive prompts and their numbers of rows."""
+    """Return the prompts without consecutive repetitions, and the number of rows of each."""
     distinct: list[Sequence[int]] = []
     counts: list[int] = []
     for prompt in prompts:
@@ -181,20 +177,19 @@ def _group_prompts(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]
     return distinct, counts
 
 
-def _prefill_groups(lengths: Sequence[int], most: int) -> Iterator[range]:
-    """Yield consecutive prompts to prefill together: at most ``most`` padded tokens, or a single prompt."""
+def _prefill_groups(lengths: Sequence[int], max_tokens: int) -> Iterator[range]:
+    """Yield consecutive prompts to prefill together: at most ``max_tokens`` padded tokens, or a single prompt."""
     first, longest = 0, 0
     for index, length in enumerate(lengths):
         longest = max(longest, length)
-        if index > first and longest * (index + 1 - first) > most:
+        if index > first and longest * (index + 1 - first) > max_tokens:
             yield range(first, index)
             first, longest = index, length
     yield range(first, len(lengths))
 
 
 class DecodingBatch:
-    """Rows decoded together. Prompts are right-aligned in the cache, so that every row writes its next token's keys and
-    values to the same column."""
+    """A batch of rows whose prompts are right-aligned in the cache: all write their next token to the same column."""
 
     def __init__(self, decoder: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         device = decoder.device
@@ -204,8 +199,8 @@ class DecodingBatch:
         self.max_new_tokens = max_new_tokens
         self.turn = decoder.rotary_table(self.width + max_new_tokens)
 
-        columns_of_cache = self.width + max_new_tokens
-        cache = decoder.empty_cache(self.rows, columns_of_cache)
+        capacity = self.width + max_new_tokens
+        cache = decoder.empty_cache(self.rows, capacity)
         # Empty columns are masked, but a NaN there would survive a multiplication by zero.
         cache[:, :, :, :, : self.width] = 0
         last = torch.tensor(lengths, device=device) - 1
@@ -217,10 +212,10 @@ class DecodingBatch:
             logits.append(
                 decoder.logits(hidden[torch.arange(len(indices), device=device), last[indices.start : indices.stop]])
             )
-            for at, index in enumerate(indices):
+            for position, index in enumerate(indices):
                 length, count = lengths[index], counts[index]
                 cache[:, :, row : row + count, :, self.width - length : self.width] = prompt_cache[
-                    :, :, at : at + 1, :, :length
+                    :, :, position : position + 1, :, :length
                 ]
                 row += count
             # Free the memory before the next prefill.
@@ -234,17 +229,17 @@ class DecodingBatch:
         self.bias: Tensor | None = None
         if min(lengths) < self.width:
             empty = (self.width - torch.tensor(lengths, device=device))[row_prompt].view(-1, 1, 1)
-            columns = torch.arange(columns_of_cache, device=device)
-            bias = torch.zeros(self.rows, decoder.kv_heads, columns_of_cache, dtype=decoder.score_dtype, device=device)
+            columns = torch.arange(capacity, device=device)
+            bias = torch.zeros(self.rows, decoder.kv_heads, capacity, dtype=decoder.score_dtype, device=device)
             self.bias = bias.masked_fill_(columns < empty, -torch.inf)
             self.positions = last[row_prompt] + 1
 
     def run(
         self, params: SamplingParams, keys: Sequence[int], on_progress: Callable[[int], None], on_done: OnDone
     ) -> Completions:
-        """Decode until every row has ended; on_done gets rows as they leave the batch.
+        """Decode until every row has ended; call on_done with rows as they leave the batch.
 
-        Raises RunError if the model's probabilities are not finite.
+        Raises RunError for non-finite probabilities.
         """
         device, steps = self.decoder.device, self.max_new_tokens
         ids = torch.zeros(steps, self.rows, dtype=torch.int64, device=device)
@@ -256,26 +251,30 @@ class DecodingBatch:
         rows = torch.arange(self.rows, device=device)  # the row that each slot of the cache decodes
         active = torch.ones(self.rows, dtype=torch.bool, device=device)  # by slot
         remaining, logits = self.rows, self.first_logits
-        taken: list[int] = []
+        order_done: list[int] = []
         batches: list[Completions] = []
 
-        def take_out(which: Tensor, longest: int) -> None:
-            probabilities = chosen[:longest, which]
+        def finish(ended_rows: Tensor, longest: int) -> None:
+            probabilities = chosen[:longest, ended_rows]
             if not bool(torch.isfinite(probabilities).all()):
                 raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
             completed = _collect(
-                ids[:longest, which], probabilities.log_(), entropies[:longest, which], lengths[which], truncated[which]
+                ids[:longest, ended_rows],
+                probabilities.log_(),
+                entropies[:longest, ended_rows],
+                lengths[ended_rows],
+                truncated[ended_rows],
             )
             batches.append(completed)
-            taken.extend(which.tolist())
-            on_done(which.tolist(), completed)
+            order_done.extend(ended_rows.tolist())
+            on_done(ended_rows.tolist(), completed)
 
         for t in range(steps):
-            at = t % _POSITIONS_AT_ONCE
-            if at == 0:
+            offset = t % _POSITIONS_AT_ONCE
+            if offset == 0:
                 block = uniforms(params.seed, keys, t, min(_POSITIONS_AT_ONCE, steps - t))
                 u = torch.from_numpy(block).to(device)
-            tokens, probability, entropy = _sample_tokens(logits, u[at].index_select(0, rows), params)
+            tokens, probability, entropy = _sample_tokens(logits, u[offset].index_select(0, rows), params)
             ids[t].index_copy_(0, rows, tokens)
             chosen[t].index_copy_(0, rows, probability)
             entropies[t].index_copy_(0, rows, entropy)
@@ -289,13 +288,13 @@ class DecodingBatch:
                 if remaining == 0:
                     break
                 if len(rows) - remaining >= _DROP_SHARE * len(rows):
-                    take_out(rows[~active], t + 1)
-                    order = self._drop(active, remaining, self.width + t)
+                    finish(rows[~active], t + 1)
+                    order = self._drop_finished(active, remaining, self.width + t)
                     rows, tokens, active = rows[order], tokens[order], active[order]
             if t + 1 < steps:
                 logits = self._step(tokens, t)
-        take_out(rows, t + 1)
-        return concatenate(batches).select(sorted(range(self.rows), key=taken.__getitem__))
+        finish(rows, t + 1)
+        return concatenate(batches).select(sorted(range(self.rows), key=order_done.__getitem__))
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
@@ -305,16 +304,13 @@ class DecodingBatch:
         bias = None if self.bias is None else self.bias.flatten(0, 1).unsqueeze(1)
         return self.decoder.step(tokens, self.cache, self.width + t, turn.unsqueeze(1), bias)
 
-    def _drop(self, active: Tensor, remaining: int, filled: int) -> Tensor:
-        """Drop finished slots: the last active ones move into the holes, so few cache rows are copied.
-
-        Returns the old slot of each of the remaining ones.
-        """
+    def _drop_finished(self, active: Tensor, remaining: int, filled: int) -> Tensor:
+        """Move the last active slots into finished ones, which copies few cache rows; return the old slot of each."""
         holes = (~active[:remaining]).nonzero().squeeze(1)
         tails = active[remaining:].nonzero().squeeze(1) + remaining
         order = torch.arange(remaining, device=active.device)
         order[holes] = tails
-        # Block by block, since moved data is in memory twice.
+        # Layer by layer, since moved data is in memory twice.
         for data in self.cache.data:
             data[:, holes, :, :filled] = data[:, tails, :, :filled]
         self.cache.use(remaining)
@@ -326,7 +322,7 @@ class DecodingBatch:
 def _sample_tokens(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next token of each row [n], its probability [n] and the entropy of the row's distribution [n].
 
-    logits [n, vocabulary], which are overwritten; u [n] in [0, 1).
+    logits [n, vocabulary] are overwritten; u [n] in [0, 1).
     """
     if params.temperature not in (0, 1):
         logits.div_(params.temperature)
@@ -343,7 +339,7 @@ def _sample_tokens(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[T
 
 
 def _entropies(logits: Tensor, probabilities: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
-    """Return the entropy of each row [n] in nats, without a logarithm of every probability.
+    """Return the entropy of each row [n] in nats, without the logarithm of every probability.
 
     With p = softmax(l), for any token k: H = -log p_k - sum_i p_i (l_i - l_k). Logits and probabilities
     [n, vocabulary] are overwritten; tokens and chosen [n, 1] are k and p_k.
@@ -351,7 +347,7 @@ def _entropies(logits: Tensor, probabilities: Tensor, tokens: Tensor, chosen: Te
     # For a large vocabulary softmax's float32 sum has an error that all probabilities share.
     total = probabilities.sum(-1)
     difference = logits.sub_(logits.gather(1, tokens))
-    # A logit of minus infinity times its probability of 0 is NaN and contributes 0.
+    # A logit of minus infinity times its probability of 0 is NaN and must contribute 0.
     mean = probabilities.mul_(difference).nansum(-1)
     return (-(chosen.squeeze(1) / total).log() - mean / total).clamp_(min=0)
 

@@ -1,9 +1,9 @@
-"""Compute the number of completions that the local sampler decodes at once in the free memory, also for `rlvr plan`.
+"""Model the local sampler's memory: the rows that it decodes at once, also for `rlvr plan`. Imports no torch.
 
-Imports no torch. Bytes of one row of W tokens, prompt and completion, with a vocabulary of V words:
+Bytes of a row of W tokens, prompt and completion, with a vocabulary of V tokens:
 
-- keys and values: two numbers a token, block, key head and head dimension, for all W tokens from the start;
-- a step's logits in float32 and its results: logits, probabilities, a padded copy and one to spare, 16 V.
+- keys and values: two numbers per token, block, key head and head dimension, for all W tokens from the start;
+- a step's logits in float32 and their results: logits, probabilities, a padded copy and a reserve, 16 V.
   top_p and top_k sort them: 48 V with the order, the running sums and the workspace of the sort.
 
 The prefill adds, for at most ``PREFILL_TOKENS`` at once, each token's keys and values and the activations of a block
@@ -21,14 +21,14 @@ from rlvr_cli.core.errors import RunError
 
 # Values of config.json's `model_type` that the local sampler decodes (models/sampling/decoder.py).
 FAMILIES = ("qwen2", "qwen3", "llama")
-# Maximum rows at once on a GPU: more are hardly faster.
+# Maximum rows of a batch on a GPU: more are hardly faster.
 MAX_ROWS = 256
 # Prompt tokens of a prefill: enough to saturate a GPU.
 PREFILL_TOKENS = 2**14
-# Share of the free memory to use; the rest is for workspaces and fragmentation.
-USED = 0.7
+# Share of the free memory to use; workspaces and fragmentation take the rest.
+USABLE_SHARE = 0.7
 LOGIT_BYTES, SORTED_LOGIT_BYTES = 16, 48
-NO_MEMORY = ("out of memory", "can't allocate memory")
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 
 
 def kv_bytes(layers: int, kv_heads: int, head_dim: int, element: int) -> int:
@@ -42,8 +42,8 @@ def activation_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, 
 
 
 def usable_bytes(free: int) -> float:
-    """Return the bytes that sampling may use of ``free`` ones."""
-    return USED * free
+    """Return the bytes of the ``free`` memory that sampling may use."""
+    return USABLE_SHARE * free
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class RowMemory:
     Attributes:
         kv_token: bytes of keys and values of one token.
         activation_token: bytes of the activations of one prompt token in a block.
-        vocabulary: words.
-        scores: query heads whose attention scores are stored; 0 where a fused kernel computes them.
+        vocabulary: number of tokens.
+        scores: query heads whose attention scores are stored; 0 with a fused kernel.
     """
 
     kv_token: int
@@ -63,27 +63,27 @@ class RowMemory:
     scores: int = 0
 
     def logits(self, *, sorts: bool = False) -> int:
-        """Return the bytes of a row's logits and their results; ``sorts``: with top_p or top_k."""
+        """Return the bytes of a row's logits and their results, with top_p or top_k if ``sorts``."""
         return self.vocabulary * (SORTED_LOGIT_BYTES if sorts else LOGIT_BYTES)
 
     def row(self, length: int, *, sorts: bool = False) -> int:
-        """Return the bytes of one row of ``length`` tokens, prompt and completion."""
+        """Return the bytes of a row of ``length`` tokens, prompt and completion."""
         return length * self.kv_token + self.logits(sorts=sorts)
 
     def prompts(self, tokens: int, longest: int) -> int:
-        """Return the bytes of the prefill of prompts with ``tokens`` tokens in total and ``longest`` each."""
+        """Return the bytes of the prefill of prompts with ``tokens`` tokens in total and at most ``longest`` each."""
         at_once = min(tokens, max(longest, PREFILL_TOKENS))
         return at_once * (self.kv_token + self.activation_token + 2 * 4 * self.scores * longest)
 
-    def rows(self, wanted: int, room: float, length: int, *, sorts: bool = False) -> int:
-        """Return the number of rows of ``length`` tokens, from 1 to ``wanted``, that fit into ``room`` bytes.
+    def rows(self, requested: int, room: float, length: int, *, sorts: bool = False) -> int:
+        """Return the number of rows of ``length`` tokens, from 1 to ``requested``, that fit into ``room`` bytes.
 
-        All of them, or a coarse step (1, 2, 3, 4, 6, 8, 12, 16, 24 ...), so that small changes of the free memory
-        rarely change the number, on which rounding depends.
+        All of them, or 1, 2, 3, 4, 6, 8, 12, 16, 24 ..., so that small changes of the free memory rarely change the
+        number, on which rounding depends.
         """
         fitting = max(1, int(room // self.row(length, sorts=sorts)))
-        if fitting >= wanted:
-            return wanted
+        if fitting >= requested:
+            return requested
         power = 1 << (fitting.bit_length() - 1)
         return power + power // 2 if fitting >= power + power // 2 else power
 
@@ -94,7 +94,7 @@ class SamplingMemoryError(RunError):
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether ``error`` is an out-of-memory error of a GPU or a CPU."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
+    return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)
 
 
 @contextmanager
@@ -106,11 +106,11 @@ def explain_out_of_memory(rows: int, length: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        fewer = f"Sample fewer at once with rollout.batch={rows // 2} (validation.batch, eval.batch), or make"
+        fewer = f"Set rollout.batch={rows // 2} (validation.batch, eval.batch) to sample fewer at once, or decrease"
         raise SamplingMemoryError(
             f"out of memory while sampling {rows} completion{'' if rows == 1 else 's'} of up to {length} tokens at "
-            f"once ({reason}). {fewer if rows > 1 else 'Make'} rollout.max_new_tokens smaller; `rlvr plan` estimates "
-            "the memory."
+            f"once ({reason}). {fewer if rows > 1 else 'Decrease'} rollout.max_new_tokens; `rlvr plan` estimates the "
+            "memory."
         ) from error
 
 

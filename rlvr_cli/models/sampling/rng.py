@@ -1,4 +1,4 @@
-"""Random draws that depend only on (seed, row key, position), never on the batch of a row."""
+"""Draw random numbers and tokens that depend only on (seed, row key, position), not on a row's batch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# A row of probabilities wider than this is searched in two stages (blocks, then within the block).
+# A wider row of probabilities is searched in two stages: blocks of this width, then within a block.
 _BLOCK = 256
-_ONE_STAGE = 1024
+_MAX_ONE_STAGE = 1024
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014), element by element on uint64."""
+    """Apply the finaliser of splitmix64 (Steele, Lea and Flood 2014) elementwise to uint64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
@@ -35,10 +35,9 @@ def stream_start(seed: int, key: int) -> int:
 
 
 def uniforms(seed: int, keys: Sequence[int], start: int, count: int) -> npt.NDArray[np.float64]:
-    """Uniform numbers in [0, 1), shape [count, len(keys)], for positions start .. start + count - 1.
+    """Return uniform numbers in [0, 1), shape [count, len(keys)], for positions start .. start + count - 1.
 
-    Row key k has the splitmix64 stream that starts at a hash of seed and k; position t is its t-th output, so any entry
-    is computed directly.
+    Row key k has the splitmix64 stream that starts at a hash of seed and k; position t is its t-th output.
     """
     positions = np.arange(start + 1, start + count + 1, dtype=np.uint64) * _GOLDEN
     bits = _mix(_streams(seed, keys)[None, :] + positions[:, None])
@@ -66,7 +65,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
     """Draw a token per row by inverse CDF. probabilities [rows, vocabulary]; u [rows] float64. Returns [rows, 1]."""
     rows, size = probabilities.shape
-    if size <= _ONE_STAGE:
+    if size <= _MAX_ONE_STAGE:
         return _invert(probabilities, u)[0]
     padding = -size % _BLOCK
     if padding:
@@ -80,7 +79,7 @@ def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
 def nucleus(probabilities: Tensor, top_p: float, top_k: int = 0) -> Tensor:
     """Zero all but the smallest set of most likely tokens whose probability reaches top_p (Holtzman et al. 2020).
 
-    top_k above 0 first keeps that many of the most likely; top_p is a share of these, as in transformers and vLLM.
+    top_k > 0 first keeps the top_k most likely tokens; top_p is a share of these, as in transformers and vLLM.
     probabilities [rows, vocabulary]; kept entries are not renormalised. The most likely token is always kept; ties are
     broken by the lower id.
     """

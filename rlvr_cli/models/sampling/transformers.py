@@ -1,4 +1,4 @@
-"""Sampling with `model.generate`, slower, and the choice between it and the local sampler."""
+"""Sample with `model.generate`, and choose between it and the faster local sampler."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.sampling.memory import explain_out_of_memory
 from rlvr_cli.models.sampling.rng import stream_start
 
-# Elements of the logits computed at once when the log-probabilities are scored (1 GiB of float32).
+# Logits computed at once to score log-probs (1 GiB of float32).
 _LOGITS_AT_ONCE = 2**28
 
 
 def choose_engine(name: str, model: Any, key: str) -> tuple[Engine, str]:
-    """Return the sampling function for a model and the reason for the choice.
+    """Return the engine for a model and the reason for the choice.
 
-    name: "auto" (local where it computes the model exactly, else transformers), "local" or "transformers".
-    key: of the configuration, in messages.
-    Raises UserError when "local" is asked for a model it does not support.
+    Args:
+        name: "auto" (local if it computes the model exactly, else transformers), "local" or "transformers".
+        key: of the configuration, for messages.
+    Raises:
+        UserError: "local" does not support the model.
     """
     if name == "transformers":
         return generate_with_transformers, "transformers' generate, as configured"
@@ -46,11 +48,11 @@ def generate_with_transformers(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample one completion for every prompt with `generate`; log-probs and entropies come from one more forward.
+    """Sample a completion for every prompt with `generate`, as :class:`Engine`; one more forward pass gives log-probs.
 
-    Each group of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call returns the same
-    completions, but unlike with the local sampler they depend on the grouping.
-    Raises SamplingMemoryError when a group is too large for the memory.
+    Each batch of max_rows rows (default 64) is seeded by (seed, the first row's key): the same call returns the same
+    completions, but unlike the local sampler's they depend on the batches.
+    Raises SamplingMemoryError if a batch exceeds the memory.
     """
     check_rows(prompts, keys)
     from transformers import GenerationConfig
@@ -91,7 +93,7 @@ def generate_with_transformers(
 
 
 def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:
-    """Autocast where float32 weights, as in training, meet kernels that support only half precision."""
+    """Autocast float32 weights, as in training, for flash attention, which supports only half precision."""
     flash = "flash" in (getattr(model.config, "_attn_implementation", None) or "")
     return torch.autocast(model.device.type, torch.bfloat16, enabled=flash and model.dtype == torch.float32)
 
@@ -109,9 +111,9 @@ def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: 
 def _score(
     model: Any, prompts: Sequence[Sequence[int]], completions: list[list[int]], temperature: float
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the log-probabilities of the completions' tokens and entropies at their positions, one list per row.
+    """Return the log-probs of the completions' tokens and the entropies at their positions, one list per row.
 
-    Sequences are padded on the right, which causal attention ignores, so positions need no correction.
+    Sequences are right-padded, which causal attention ignores, so positions need no correction.
     """
     sequences = [[*p, *c] for p, c in zip(prompts, completions, strict=True)]
     width = max(map(len, sequences))
@@ -125,12 +127,12 @@ def _score(
         logits: Tensor = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
         logits = logits / temperature
         total = logits.logsumexp(-1, keepdim=True)
-        taken = (logits.gather(2, ids[:, 1:, None]) - total).squeeze(2)
-        every = logits.sub_(total)
-        # A probability of 0 times its logarithm is NaN and contributes 0.
-        spread = -every.exp().mul_(every).nansum(-1)
-        for row, (values, of_row) in enumerate(zip(taken.tolist(), spread.tolist(), strict=True), start=first):
+        chosen = (logits.gather(2, ids[:, 1:, None]) - total).squeeze(2)
+        log_softmax = logits.sub_(total)
+        # A probability of 0 times its logarithm is NaN and must contribute 0.
+        entropy = -log_softmax.exp().mul_(log_softmax).nansum(-1)
+        for row, (values, nats) in enumerate(zip(chosen.tolist(), entropy.tolist(), strict=True), start=first):
             positions = slice(len(prompts[row]) - 1, len(prompts[row]) - 1 + len(completions[row]))
             log_probs.append(values[positions])
-            entropies.append(of_row[positions])
+            entropies.append(nats[positions])
     return log_probs, entropies

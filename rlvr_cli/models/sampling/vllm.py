@@ -1,6 +1,6 @@
-"""Sampling with vLLM in this process, a batch at a time. Needs the package `vllm`.
+"""Sample with vLLM in this process, a batch at a time. Needs the package `vllm`.
 
-Run with vLLM 0.31 on CPUs (`make test-vllm`); not on a GPU.
+Tested with vLLM 0.31 on CPUs (`make test-vllm`); not run on a GPU.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams,
 from rlvr_cli.models.sampling.rng import stream_start
 from rlvr_cli.models.source import resolve_model
 
-# vLLM's random generators take seeds of 63 bits.
+# vLLM's seeds have 63 bits.
 _SEEDS = 1 << 63
 
 
 def fetch_model_folder(name: str, revision: str | None) -> Path:
     """Return the folder with a model's files, downloading a hub model.
 
-    Raises UserError when the model does not exist or cannot be downloaded, or is an adapter without its base.
+    Raises UserError if the model does not exist, cannot be downloaded, or is an adapter.
     """
     source = resolve_model(name, revision=revision)
     if source.kind != "hub":
@@ -50,7 +50,7 @@ def fetch_model_folder(name: str, revision: str | None) -> Path:
 
 
 def files_digest(folder: Path) -> str:
-    """Return the SHA-256 over the names and bytes of the folder's safetensors files."""
+    """Return the SHA-256 of the names and bytes of the folder's safetensors files."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(f"{path.name}:{path.stat().st_size};".encode())
@@ -67,9 +67,9 @@ def load_vllm(
 
     Args:
         dtype: float32, bfloat16, or auto (bfloat16 on a GPU).
-        option: the option that selected it, for messages. settings: further arguments of `vllm.LLM`.
+        option: the option that selected vLLM, for messages. settings: further arguments of `vllm.LLM`.
     Raises:
-        UserError: vllm is not installed, needs a missing GPU, or cannot load the model.
+        UserError: vllm is not installed, needs a GPU, or cannot load the model.
     """
     # Its log lines would break the display. Read when vllm is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -82,13 +82,13 @@ def load_vllm(
 
     gpu = torch.cuda.is_available()
     if not gpu and not import_module("vllm.platforms").current_platform.is_cpu():
-        raise UserError(f"{option}: there is no GPU here, and this vllm is not the one for CPUs. Use a vLLM server.")
+        raise UserError(f"{option}: there is no GPU here, and this vllm is not the CPU version. Use a vLLM server.")
     chosen: dict[str, Any] = {
         "trust_remote_code": False,
         "seed": 0,
-        # Otherwise the checkpoint's generation_config.json would cap new tokens.
+        # Otherwise the checkpoint's generation_config.json would limit new tokens.
         "generation_config": "vllm",
-        # Of the model's distribution, for any request.
+        # Under the model's distribution, for any request.
         "logprobs_mode": "raw_logprobs",
         "disable_log_stats": True,
         # Compiling for a CPU takes longer than sampling on it.
@@ -102,12 +102,12 @@ def load_vllm(
     except (ValueError, RuntimeError, OSError, ImportError, NotImplementedError, AssertionError) as error:
         text = " ".join(str(error).split())
         raise UserError(
-            f"{option}: vLLM cannot load {folder} ({text[:400]}). If the GPU is full, stop what else uses it."
+            f"{option}: vLLM cannot load {folder} ({text[:400]}). If the GPU is full, stop other programs on it."
         ) from error
 
 
 def request_arguments(params: SamplingParams, key: int) -> dict[str, Any]:
-    """Return the arguments of one row's `vllm.SamplingParams`: a seed for the row, no limits but top_p and top_k."""
+    """Return the arguments of a row's `vllm.SamplingParams`, with the row's seed and no filter but top_p and top_k."""
     return {
         "n": 1,
         "seed": stream_start(params.seed, key) % _SEEDS,
@@ -135,11 +135,11 @@ def generate_with_vllm(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """Sample one completion for every prompt, as :class:`Engine`. ``model`` is a `vllm.LLM`, which returns all at once.
+    """Sample a completion for every prompt with ``model``, a `vllm.LLM`, as :class:`Engine`; all rows return at once.
 
-    Each row has its seed, so its completion does not depend on the other rows, up to rounding. ``max_rows`` has no
-    effect, since vLLM schedules rows. The log-probs are those of ``model``'s mode: at temperature 1 (raw_logprobs), or
-    of the sampling distribution (processed_logprobs). Raises RunError when vLLM aborts a completion.
+    Each row has its seed, so its completion does not depend on other rows, up to rounding. ``max_rows`` has no effect:
+    vLLM schedules rows. The log-probs depend on ``model``'s mode: at temperature 1 (raw_logprobs), or of the sampling
+    distribution (processed_logprobs). Raises RunError if vLLM aborts a completion.
     """
     check_rows(prompts, keys)
     if not prompts:
@@ -156,7 +156,7 @@ def generate_with_vllm(
     for output in outputs:
         completion = output.outputs[0]
         if completion.finish_reason not in ("stop", "length"):
-            raise RunError(f"vLLM aborted a completion ({completion.finish_reason}). The same command continues.")
+            raise RunError(f"vLLM aborted a completion ({completion.finish_reason}). Repeat the command to continue.")
         ids = list(completion.token_ids)
         result.ids.append(ids)
         result.log_probs.append([at[token].logprob for at, token in zip(completion.logprobs, ids, strict=True)])

@@ -21,7 +21,7 @@ from rlvr_cli.models.sampling.local import (
     sample,
     unsupported_reason,
 )
-from rlvr_cli.models.sampling.memory import USED
+from rlvr_cli.models.sampling.memory import USABLE_SHARE
 from tests.models.tiny import MODELS, VOCABULARY, full_entropies, full_log_probs, make, rounding
 
 # Prompts of different lengths, each in a group of three rows.
@@ -35,7 +35,7 @@ def free_for(model: Any, rows: float, *, sorts: bool = False) -> int:
     """Free bytes that have room for so many rows of PROMPTS with 40 new tokens."""
     memory, tokens = row_memory(model), sum(map(len, PROMPTS[::3]))
     needed = rows * memory.row(PROMPT + 40, sorts=sorts) + memory.prompts(tokens, PROMPT)
-    return round(needed * torch.get_num_threads() / USED)
+    return round(needed * torch.get_num_threads() / USABLE_SHARE)
 
 
 def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) -> Any:
