@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.core.terminal import Cell
 
 NONE = "–"  # noqa: RUF001 - an en dash: no value
@@ -80,7 +81,7 @@ def render_latex(document: ResultDocument) -> str:
 
 def render_csv(document: ResultDocument) -> str:
     """Return the rows as CSV, with the union of their columns; missing values are empty."""
-    rows = [flat_cells(row) for row in document.rows]
+    rows = [flatten_row(row) for row in document.rows]
     stream = io.StringIO()
     columns = dict.fromkeys(key for row in rows for key in row)
     writer = csv.DictWriter(stream, [*columns, *document.shared], lineterminator="\n", restval="")
@@ -90,16 +91,12 @@ def render_csv(document: ResultDocument) -> str:
     return stream.getvalue()
 
 
-def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested values to `difference.low`, and lists to texts joined by `;`."""
-    cells: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, Mapping):
-            cells.update(flat_cells(inner, f"{prefix}{key}."))
-        elif isinstance(inner, list | tuple):
-            cells[f"{prefix}{key}"] = ";".join("" if item is None else str(item) for item in inner)
-        else:
-            cells[f"{prefix}{key}"] = inner
+def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten nested values to columns such as `difference.low`, and join lists by `;`."""
+    cells = flatten(row)
+    for name, cell in cells.items():
+        if isinstance(cell, list | tuple):
+            cells[name] = ";".join("" if entry is None else str(entry) for entry in cell)
     return cells
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey
-from rlvr_cli.methods.preset import flat
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
 from rlvr_cli.store.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
@@ -172,7 +172,7 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
     Raises UserError when they are not of the same problems and settings: a difference between such evaluations would
     not be one between models. The style of the prompts may differ: every model has the style that it was made for.
     """
-    first, second = (dict(flat(evaluation.settings)) for evaluation in (before, after))
+    first, second = (flatten(evaluation.settings) for evaluation in (before, after))
     problems = [
         f"{before.folder} and {after.folder} differ in {key}: {first.get(key)} and {second.get(key)}."
         for key in dict.fromkeys([*first, *second])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.jobs import EvalJob
@@ -100,10 +100,8 @@ def _fit_positions(jobs: Sequence[EvalJob], subject: EvaluatedModel, view: Progr
     wrong: list[str] = []
     limit = f"positions of {subject.label}"
     for job in jobs:
-        try:
+        with collect_problems(wrong):
             fitted.append(_fit(job, subject, facts.style, facts.tokenizer, facts.positions, limit, view))
-        except UserError as error:
-            wrong += error.problems
     if wrong:
         raise UserError(wrong)
     return fitted
