@@ -11,7 +11,7 @@ import numpy as np
 
 from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.files import finite, read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.scores import Array
