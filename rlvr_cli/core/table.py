@@ -28,8 +28,8 @@ class Table:
 
     Attributes:
         title: "" = none.
-        texts: columns (from 0) with words instead of numbers, besides the first.
-        note: a remark on its numbers.
+        texts: further columns (from 0) of words.
+        note: a remark on the numbers.
     """
 
     title: str
@@ -44,11 +44,10 @@ class ResultDocument:
     """A result in any output format.
 
     Attributes:
-        tables, and the lines before and after them: for the user.
-        files: texts of files, printed last, verbatim.
-        data: everything, with all digits, as JSON.
-        rows: the lines of the CSV; nested values become columns such as `difference.low`. shared: columns of every
-            line.
+        tables, and the lines before and after them.
+        files: contents of files, printed last, verbatim.
+        data: the full result, as JSON.
+        rows: of the CSV; nested values become columns such as `difference.low`. shared: columns of every row.
     """
 
     tables: Sequence[Table]
@@ -61,7 +60,7 @@ class ResultDocument:
 
 
 def render_markdown(document: ResultDocument) -> str:
-    """Return tables, and the lines around them as lists."""
+    """Render tables, and the lines around them as lists."""
     blocks = ["\n".join(f"- {line}" for line in document.before if line)]
     blocks += [f"{table.title}\n\n{_markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     blocks.append("\n".join(f"- {line}" for line in document.after if line))
@@ -70,7 +69,7 @@ def render_markdown(document: ResultDocument) -> str:
 
 
 def render_latex(document: ResultDocument) -> str:
-    """Return tables (package booktabs), with the lines around them as comments."""
+    """Render tables (package booktabs), with the lines around them as comments."""
     lines = [f"% {line}" for line in document.before if line]
     for table in document.tables:
         lines += [*([f"% {table.title}"] if table.title else []), _latex_table(table)]
@@ -80,7 +79,7 @@ def render_latex(document: ResultDocument) -> str:
 
 
 def render_csv(document: ResultDocument) -> str:
-    """Return the rows as CSV, with the union of their columns; missing values are empty."""
+    """Render the rows as CSV with the union of their columns; missing values are empty."""
     rows = [flatten_row(row) for row in document.rows]
     stream = io.StringIO()
     columns = dict.fromkeys(key for row in rows for key in row)
@@ -101,14 +100,11 @@ def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _markdown_table(table: Table) -> str:
-    """Return a table in Markdown."""
     lines: list[Sequence[Cell]] = [table.header, ["---"] * len(table.header), *table.rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def _latex_table(table: Table) -> str:
-    """Return a `tabular` with the rules of booktabs."""
-
     def line(cells: Sequence[Cell]) -> str:
         return f"{' & '.join(escape_latex(str(cell)) for cell in cells)} \\\\"
 

@@ -211,7 +211,7 @@ def test_an_output_that_exists_is_kept_or_replaced_as_asked(tmp_path: Path, caps
     source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
     before = score(source, target)
     score(source, target, "--rule", "strict", code=2)
-    assert "out.jsonl exists. Choose another file, or give --overwrite." in capsys.readouterr().err
+    assert "out.jsonl exists. Choose another file, or use --overwrite." in capsys.readouterr().err
     assert answers(target) == before
     assert len(score(write(source, kk_rows(6)), target, "--rule", "strict", "--overwrite")) == 6
     score(source, source, code=2)
@@ -275,9 +275,9 @@ def test_neither_standard_input_nor_output_nor_a_compressed_output(
     source = write(tmp_path / "in.jsonl", kk_rows(2))
     monkeypatch.chdir(tmp_path)
     score(source, Path("-"), code=2)
-    assert "--output -: nothing is written to standard output" in capsys.readouterr().err
+    assert "--output -: cannot write to standard output" in capsys.readouterr().err
     score(Path("-"), Path("out.jsonl"), code=2)
     assert "--input -: standard input cannot be used" in capsys.readouterr().err
     score(source, Path("out.jsonl.gz"), code=2)
-    assert "--output out.jsonl.gz: what is written is not compressed" in capsys.readouterr().err
+    assert "--output out.jsonl.gz: output is not compressed" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
