@@ -27,7 +27,7 @@ from rlvr_cli.cli.output import (
     print_table,
     show,
 )
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.terminal import (
     GAP,
     Cell,
@@ -172,11 +172,9 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     checkpoints = survey(run.checkpoints_dir)
     faults: list[str] = []
     lines: list[dict[str, Any]] = []
-    try:
+    with collect_problems(faults):
         lines = read_jsonl(run.metrics_path)
         faults += damaged_records(run, read_seal(run) or {})
-    except RunError as error:
-        faults.append(str(error))
     rows = filter_step_rows(lines)
     if len(rows) < len(lines):
         faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} lines are not optimizer steps.")

@@ -12,7 +12,7 @@ from rlvr_cli.cli.command import App, key_option, key_options
 from rlvr_cli.cli.options import DATA, REWARD, Overwrite, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, print_waiting
 from rlvr_cli.cli.output import show as show_document
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collect_problems
 
 app = App(help="List the tasks, show one with a judged answer, generate or filter problems.")
 
@@ -111,10 +111,8 @@ def fetch(
     tasks_of: dict[str, Any] = {}
     problems: list[str] = []
     for name in dict.fromkeys(names):
-        try:
+        with collect_problems(problems):
             tasks_of[name] = task_to_fetch(name)
-        except UserError as error:
-            problems += error.problems
     if revision is not None and len(tasks_of) > 1:
         problems.append(f"--revision {revision}: belongs to a single data set. Fetch them one by one.")
     if problems:

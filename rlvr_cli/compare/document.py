@@ -20,7 +20,7 @@ from rlvr_cli.compare.words import (
     power_lines,
     sentence,
 )
-from rlvr_cli.core.table import ResultDocument, Table, flat_cells
+from rlvr_cli.core.table import ResultDocument, Table, flatten_row
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import format_metric, mark_difference, metric_name, with_interval
 
@@ -52,7 +52,7 @@ def comparison_frame(comparison: Comparison) -> pd.DataFrame:
     """Return a row for each arm, of several tasks the mean's, then each task's; columns such as `difference.low`."""
     import pandas as pd
 
-    return pd.DataFrame([flat_cells(row) for row in _rows(comparison_as_json(comparison))])
+    return pd.DataFrame([flatten_row(row) for row in _rows(comparison_as_json(comparison))])
 
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from shlex import quote
 from typing import Any
 
 from rlvr_cli.core.errors import UserError, collect_problems
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.core.text import count, did_you_mean, ellipsize
-from rlvr_cli.methods.preset import flat
 from rlvr_cli.store.evaluation import Evaluation, final_evaluations, iter_results, last
 from rlvr_cli.store.find import Run, eval_options, sweep_evaluation
 from rlvr_cli.tasks.sets import problems_name
@@ -54,7 +54,7 @@ def choose_evaluations(
 def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Return how the settings of evaluations differ, a line for each setting; by the run's path or a like name."""
     lines = []
-    settings = {name: dict(flat(evaluation.settings)) for name, evaluation in evaluations.items()}
+    settings = {name: flatten(evaluation.settings) for name, evaluation in evaluations.items()}
     for key in dict.fromkeys(key for values in settings.values() for key in values):
         by_value: dict[str, list[str]] = {}
         for name, values in settings.items():
@@ -92,7 +92,7 @@ def _under_one_setting(fitting: Mapping[str, Sequence[Evaluation]]) -> dict[str,
     if not common:
         raise UserError(settings_problems({path: last(every) for path, every in fitting.items()}))
     if len(common) > 1:
-        settings = [dict(flat(next(iter(of_runs.values()))[0].settings)) for of_runs in common]
+        settings = [flatten(next(iter(of_runs.values()))[0].settings) for of_runs in common]
         keys = dict.fromkeys(key for values in settings for key in values)
         differing = [key for key in keys if len({_json(values.get(key)) for values in settings}) > 1]
         listed = "; ".join(" ".join(f"{key}={_json(values.get(key))}" for key in differing) for values in settings)
@@ -103,7 +103,7 @@ def _under_one_setting(fitting: Mapping[str, Sequence[Evaluation]]) -> dict[str,
 
 def _described(evaluation: Evaluation) -> str:
     settings = evaluation.settings
-    values = {"split": settings["split"], **dict(flat({"sampling": settings["sampling"]}))}
+    values = {"split": settings["split"], **flatten({"sampling": settings["sampling"]})}
     if settings["averaged"] > 1:
         values["averaged"] = settings["averaged"]
     return " ".join(f"{key}={_json(value)}" for key, value in values.items())
@@ -117,7 +117,7 @@ def _filter(text: str, problems: list[str]) -> tuple[str, str]:
 
 
 def _fits(evaluation: Evaluation, key: str, wanted: str) -> bool:
-    value = dict(flat(evaluation.settings)).get(key)
+    value = flatten(evaluation.settings).get(key)
     try:
         return value is not None and (value == wanted or bool(value == json.loads(wanted)))
     except ValueError:

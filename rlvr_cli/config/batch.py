@@ -18,11 +18,11 @@ class BatchArithmetic:
     Attributes:
         completions: of one rollout batch, prompts x group_size.
         step_batch: completions per optimizer step.
-        processes: sharing each optimizer step: step_batch = micro_batch x micro_batches x processes.
+        processes: number of ranks: step_batch = micro_batch x micro_batches x processes.
         share: completions of an optimizer step per process.
-        micro_batch: completions per forward pass, if all are as long as the longest.
-        micro_batches: forward passes per optimizer step and process if all completions are as long as the
-            longest; where lengths differ there may be fewer or more.
+        micro_batch: completions of maximum length per forward pass.
+        micro_batches: forward passes per optimizer step and process if all completions have the maximum length;
+            their number varies with the lengths.
         passes: of the method over the rollout batch in one epoch (2 in Lopti).
         steps_per_rollout: optimizer steps per rollout batch, over all passes and epochs.
         steps_total: optimizer steps of the training.
@@ -70,9 +70,7 @@ def nearest_divisors(number: int, wanted: int) -> list[int]:
     """Return the nearest divisors of `number` below and above `wanted`."""
     small = [size for size in range(1, int(number**0.5) + 1) if number % size == 0]
     divisors = sorted({*small, *(number // size for size in small)})
-    below = [size for size in divisors if size <= wanted][-1:]
-    above = [size for size in divisors if size > wanted][:1]
-    return below + above
+    return [size for size in divisors if size <= wanted][-1:] + [size for size in divisors if size > wanted][:1]
 
 
 def nearest_multiples(step: int, wanted: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Cross-field rules, with the nearest valid values, and warnings about harmful settings."""
+"""Cross-field rules, whose messages give the nearest valid values, and warnings about harmful settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENGINE = "rollout.engine"
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Return the conflicts between valid values of different keys, and the settings without effect.
+    """Return conflicts between valid values of different keys, and settings without effect.
 
     Args:
         set_by_user: whether the user set the key at a path; values of presets are not reported.
@@ -35,10 +35,9 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 
 
 def check_training(config: Config) -> None:
-    """Check that a training and its evaluations have problems, and that its method works.
+    """Check that a training and its evaluations have problems, and that its method works. Raises UserError.
 
-    Checks that data exist without reading them, except for a user's task. Components of user files are tried on
-    synthetic tokens. Raises UserError.
+    Data are not read, except those of a user's task; components of user files are tried on synthetic tokens.
     """
     check_user_parts(config.method)
     if config.method.needs_problems:
@@ -134,11 +133,11 @@ def _evaluations_sample(config: Config) -> Iterable[Contradiction]:
 def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
     name, task = config.task.data, config.task.name
     if name in data_sets() and data_sets()[name].task != task:
-        own = ", ".join(set_names(task))
+        names = ", ".join(set_names(task))
         yield Contradiction(
             ("task.data", "task.name"),
             f"task.data={name}: is a data set of the task {data_sets()[name].task}, and the task is {task}. Set "
-            f"task={data_sets()[name].task}, or a data set of {task}: {own}. (A folder of that name is ./{name}.)",
+            f"task={data_sets()[name].task}, or a data set of {task}: {names}. (A folder of that name is ./{name}.)",
         )
 
 
@@ -158,7 +157,7 @@ def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
 
 
 def _groups_of_one(config: Config) -> Iterable[Contradiction]:
-    """Refuse groups of one, in which verl keeps the raw reward: another method under the same name."""
+    """Refuse groups of one, for which verl keeps the raw reward: a different method under the same name."""
     rollout, policy = config.rollout, config.method.policy
     if rollout.group_size > 1 or policy is None:
         return
@@ -178,7 +177,7 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
 
 
 def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
-    """Refuse other rewards than the verifier's for likelihood methods, which train by the verdict."""
+    """Refuse rewards other than the verifier's for likelihood methods, which train by the verdict."""
     method = config.method.policy
     if method is None:
         return
@@ -199,7 +198,7 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
 
 
 def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Return the method's keys that the user changed and that have no effect."""
+    """Yield the method's keys that the user changed and that have no effect."""
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
         section = reduce(getattr, path[:-1], config)

@@ -1,4 +1,4 @@
-"""The sections `validation` and `eval`: the held-out evaluations during a training, and those of `rlvr eval`."""
+"""The sections `validation` and `eval`: held-out evaluations during training, and by `rlvr eval`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ USUAL_KS = (1, 8, 32)
 
 
 def _refuse_secrets(value: str) -> str:
-    """Refuse an address with a user name, password, query or fragment; other faults are reported on use."""
+    """Refuse an address with credentials, a query or a fragment; other faults are reported on use."""
     try:
         address = urlsplit(value)
     except ValueError:
         return value
     if "@" in value or address.query or address.fragment:
-        # Not repeated in the message: it may hold the key.
+        # Not repeated in the message, since it may contain the key.
         raise ValueError(
             "holds a user name, a password or a query, which would be stored with the results. Set the plain address, "
             "and the key in OPENAI_API_KEY (or the variable of eval.api_key_variable)"
@@ -29,7 +29,7 @@ def _refuse_secrets(value: str) -> str:
 
 
 class HeldOutConfig(Section):
-    """Held-out problems, and how they are sampled: the keys of both sections."""
+    """Held-out problems and sampling: the keys of both sections."""
 
     problems: Count = Field(420, description="Number of held-out problems.")
     samples: CountOrZero = Field(
@@ -64,7 +64,7 @@ class HeldOutConfig(Section):
 
     @property
     def reported_ks(self) -> tuple[int, ...]:
-        """Return every k of pass@k, each once; none where only the greedy completion is sampled."""
+        """Return the distinct k of pass@k; empty if only the greedy completion is sampled."""
         return tuple(dict.fromkeys(self.pass_at)) or tuple(k for k in USUAL_KS if k <= self.samples)
 
 

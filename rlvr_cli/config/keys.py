@@ -1,4 +1,4 @@
-"""The keys of the configuration, and the names that TRL, Hugging Face and verl give them."""
+"""The keys of the configuration, and their names in TRL, Hugging Face and verl."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
-# Values of other programs' keys -> the key or method here; "" = no equivalent.
+# Values of other programs' keys -> the equivalent here; "" = none.
 _OTHER_VALUES = {
     "loss_type": {
         "grpo": "method.aggregation=sequence_mean",
@@ -149,11 +149,10 @@ KEYS = Schema(
 
 
 def make_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
-    """Return the override of an option, which then has the key's type, bounds and messages.
+    """Return the override of a key by an option, with the key's type, bounds and messages.
 
     Args:
-        option: its name, `--pass-at`. values: its arguments.
-        problem: why it is invalid on this command line.
+        option: its name, `--pass-at`. values: its arguments. problem: why it is invalid on this command line.
     """
     *section, name = key.split(".")
     kinds: list[Any] = [

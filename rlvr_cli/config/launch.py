@@ -1,4 +1,4 @@
-"""The sections `launch` and `slurm`: processes, sharding, and the resources of a job."""
+"""The sections `launch` and `slurm`: processes, sharding, and job resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIME = re.compile(
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _NO_LIMIT = ("UNLIMITED", "INFINITE")
 
-# Options of sbatch that a key of this section, or the run, sets.
+# Options of sbatch that a key of this section or the run sets.
 OPTIONS_OF_KEYS = {
     "partition": "slurm.partition",
     "account": "slurm.account",
@@ -35,9 +35,9 @@ OPTIONS_OF_THE_RUN = (
 
 
 def parse_time_limit(time: str) -> int | None:
-    """Convert a time limit of sbatch to seconds; None for no limit.
+    """Convert a time limit of sbatch (`man sbatch`, --time) to seconds; None = no limit.
 
-    Minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises ValueError for anything else (`man sbatch`, --time).
+    Raises ValueError unless it is minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
     """
     if time.upper() in _NO_LIMIT:
         return None
@@ -82,7 +82,7 @@ def _as_text(value: Any) -> Any:
 
 
 class LaunchConfig(Section):
-    """Number of processes of the training, and their launcher."""
+    """Training processes and sharding."""
 
     processes: Annotated[int, Field(ge=1, le=65536)] = Field(
         1,

@@ -131,12 +131,12 @@ def load(
 
 
 def _skip_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Check nothing, since a user file's keys are unknown until it is imported."""
+    """Return no conflicts: the keys of a user file are unknown until it is imported."""
     return []
 
 
 def dump_yaml(config: Config) -> str:
-    """Return the resolved configuration as YAML, which `load_config` reads back to an equal one."""
+    """Return the resolved configuration as YAML, from which `load_config` returns an equal one."""
     return dump({FORMAT_KEY: FORMAT, **as_plain(config)})
 
 
@@ -147,7 +147,7 @@ def as_plain(config: Config) -> dict[str, Any]:
 
 
 def leaves(config: Config) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the path and plain value of every key, in the order of the schema; files without their folders."""
+    """Yield the path and plain value of every key in schema order, with file names without folders."""
     yield from _leaves(as_plain(config), config, ())
 
 
@@ -220,8 +220,7 @@ def _file_layers(
     """Yield the layers of files, each over its includes.
 
     Args:
-        written: collects resolved path -> relative path for a run that was started in another folder; None = keep paths
-            as written.
+        written: collects resolved path -> relative path of a run started in another folder; None = keep paths.
     """
     for file in files:
         for source in load_source_files(config_file(file), tuple(Config.model_fields), problems):
@@ -248,14 +247,14 @@ def _resolve_from_start(path: Path, values: dict[str, Any], written: dict[str, s
 
 
 def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
-    """Return the folder where the configuration's run was started; None if it is the current one, or without a run."""
+    """Return the folder where the configuration's run was started; None without a run, or if it is the current one."""
     run = RunDir(path.parent)
     start, section = run.started_in(), values.get("run")
     if start is None or start == Path.cwd():
         return None
     folder = section.get("dir") if isinstance(section, dict) else None
     below = Path(folder if isinstance(folder, str) else os.sep, run.name)
-    # A project moved or copied as a whole has its files in the current folder.
+    # A project that was moved or copied as a whole has its files in the current folder.
     moved_together = not below.is_absolute() and ".." not in below.parts and below.is_dir() and below.samefile(run.path)
     return None if moved_together else start
 
@@ -272,12 +271,12 @@ def moved_run_warning(run: RunDir) -> str | None:
         return None
     return (
         f"{run.path}: was started in {start}, which no longer exists; {', '.join(lacking)} of its configuration "
-        "is searched in this folder. Go to the folder that has it, and name the run by its path."
+        "is searched for in this folder. Change to the folder that has it, and give the run's path."
     )
 
 
 def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield section, key and value of each relative path that is not another name."""
+    """Yield section, key and value of each relative path."""
     for *sections, key in _PATHS:
         section: Any = values
         for inner in sections:
@@ -308,9 +307,9 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
 def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     """Set the folder of a named data set unless a layer sets one, or `data_dir: null`.
 
-    That is RLVR_DATA_DIR, or the folder of fetched public sets if it has the set, so that a run records the folder that
-    it used. The null in the file of a run without a named data set does not apply to a data set that a higher layer
-    names: a later file, an option or an override.
+    It is RLVR_DATA_DIR, else the folder of fetched public sets if it has the set; a run thus records the folder used. A
+    null in the file of a run without a named data set does not apply to a data set named by a higher layer: a later
+    file, an option or an override.
     """
     values = merged.data.get("task")
     task = values if isinstance(values, dict) else {}
@@ -367,10 +366,7 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a preset's values without those for another task.
-
-    Also without `hub`, `architecture` and `tasks` (values per task), which are not configuration.
-    """
+    """Return a preset's values without those for another task and the keys that are not configuration."""
     values = {section: inner for section, inner in values.items() if section not in ABOUT_THE_MODEL}
     own = values.get("task", {})
     if own.get("name", name) != name:

@@ -1,4 +1,4 @@
-"""The `model` section: the model, and which of its weights are trained."""
+"""The `model` section: the model and its adapter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Adapter(Section):
 
 
 class NoAdapterConfig(_Adapter):
-    """Full fine-tuning."""
+    """Training of all weights."""
 
     kind: Literal["none"] = Field("none", description="none = all weights are trained.")
 
@@ -55,7 +55,7 @@ AdapterConfig = Annotated[NoAdapterConfig | LoRAConfig | QLoRAConfig, Field(disc
 
 
 class ModelConfig(Section):
-    """The model to train or to evaluate."""
+    """The model to train or evaluate."""
 
     chooser: ClassVar[str] = "name"
     # The other keys apply to any model.

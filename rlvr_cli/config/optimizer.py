@@ -22,8 +22,8 @@ class ScaleFrom(BaseModel):
 
     Attributes:
         lr: the rate.
-        parameters: number of parameters of that model.
-        this_model: the trained model's nominal number of parameters; None = counted.
+        parameters: parameter count of that model.
+        this_model: nominal parameter count of the trained model; None = counted.
     """
 
     model_config = _STRICT
@@ -43,7 +43,7 @@ class ScaleFrom(BaseModel):
 
 
 class ScaledRate(BaseModel):
-    """A learning rate given by a rule; a single value for the rest of the configuration."""
+    """A learning rate given by a rule."""
 
     model_config = ConfigDict(
         **_STRICT, title="a mapping {scale_from: {lr: a number, parameters: a number, this_model: a number}}"
@@ -87,7 +87,7 @@ class LearningRate:
     batch: BatchArithmetic
 
     def peak(self, parameters: Callable[[], int]) -> float:
-        """Return the peak rate; ``parameters`` returns the model's number of them, for a rule."""
+        """Return the peak rate; ``parameters`` returns the model's parameter count, needed for a rule."""
         lr = self.optimizer.lr
         if not isinstance(lr, ScaledRate):
             return lr

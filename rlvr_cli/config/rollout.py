@@ -16,7 +16,7 @@ COLOCATE_MEMORY, VLLM_TIS_CAP = 0.3, 2.0
 
 
 class VllmConfig(Section):
-    """vLLM as the sampler: rollout.engine=vllm_colocate or vllm_server."""
+    """vLLM as the sampler (rollout.engine=vllm_colocate or vllm_server)."""
 
     server: Text | None = Field(
         None, description="Address of a `vllm serve`, as http://localhost:8000 (engine vllm_server)."
@@ -63,7 +63,7 @@ class RolloutConfig(Section):
     )
     batch: Count | None = Field(
         None,
-        description="Completions sampled at once per process; null = as many as fit in free memory (local), or 64 "
+        description="Completions sampled at once per process; null = all that fit in free memory (local), or 64 "
         "(transformers); vLLM has its own scheduler. Affects speed and memory; only with engine transformers it also "
         "changes the samples.",
     )

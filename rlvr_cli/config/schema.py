@@ -34,7 +34,7 @@ RunName = Annotated[
 
 
 class TrainConfig(Section):
-    """Length of the training, and reactions to NaN, infinity, collapse and missing signal."""
+    """Training budget, and actions on non-finite numbers, collapse and missing signal."""
 
     rollouts: Count = Field(100, description="Training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(
@@ -61,14 +61,14 @@ class TrainConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """Frequency and number of checkpoints."""
+    """Interval and number of checkpoints."""
 
     every: Count = Field(10, description="Optimizer steps between checkpoints.")
     keep: Count = Field(3, description="Number of newest checkpoints to keep.")
 
 
 class RunConfig(Section):
-    """Storage and reproducibility of the run."""
+    """Seed, name and folder of the run."""
 
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(
         0, description="Seed of the training problems, their order, and sampling."
@@ -85,7 +85,7 @@ class RunConfig(Section):
 
 
 class TrackConfig(Section):
-    """Experiment trackers that are sent what the run records. `track=wandb` is enough."""
+    """Experiment trackers that receive the run's metrics; `track=wandb` is enough."""
 
     main_key: ClassVar[str] = "to"
 
@@ -136,7 +136,7 @@ class Config(Section):
 
     @property
     def batch(self) -> BatchArithmetic:
-        """The sizes of batches and numbers of steps; a loaded configuration has divisible sizes."""
+        """Batch sizes and step counts of a loaded configuration, whose sizes are divisible."""
         passes = len(self.method.passes.names)
         return BatchArithmetic.of(self.rollout, self.update, self.launch, passes=passes, rollouts=self.train.rollouts)
 

@@ -1,7 +1,7 @@
 """User files of a configuration: tasks, methods and rewards.
 
-A load that may import them (of commands that train, sample or judge) replaces a file by its name and reference, and
-adds its classes to the schema. Any other load leaves such a section unchecked.
+Commands that train, sample or judge import them: loading then replaces a file by its name and reference and adds its
+classes to the schema. Other commands leave such a section unchecked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def strip_folders(key: str, value: Any) -> Any:
 
 @cache
 def _import_after_trial(load: Callable[[UserFile], T], file: UserFile) -> T:
-    """Import a file after a trial in a separate process, which it may end, hang or fill. Raises UserError."""
+    """Import a file after trying it in a separate process, which it may end, block or exhaust. Raises UserError."""
     try_files(f"{load.__module__}:{load.__name__}", [file])
     return load(file)
 
@@ -62,8 +62,8 @@ class Imports:
     """The user files of one load's layers.
 
     Attributes:
-        allowed: whether files are imported. tasks, methods: of files, by name; a later file replaces an earlier one.
-        recorded: the section ``method`` if its files are not imported. recorded_name: the last name of a method.
+        allowed: whether files are imported. tasks, methods: those of files, by name; later files replace earlier ones.
+        recorded: the section ``method`` if its files are not imported. recorded_name: the last method name.
     """
 
     allowed: bool
@@ -73,7 +73,7 @@ class Imports:
     recorded_name: str = ""
 
     def layer(self, layer: Layer, folder: Path | None = None) -> Layer:
-        """Return the layer with names and references in place of files, whose paths are relative to ``folder``.
+        """Replace files, whose paths are relative to ``folder``, by names and references in a layer.
 
         Raises UserError for an invalid file, or one that fails at import.
         """
@@ -134,7 +134,7 @@ class Imports:
 
     def _add_method(self, file: UserFile) -> str:
         method: UserMethod = _import_after_trial(load_method, file)
-        # The latest comes last: its classes win where two have a kind of the same name.
+        # Move it to the end: of two kinds with the same name, the later wins.
         self.methods.pop(method.preset.name, None)
         self.methods[method.preset.name] = method
         return method.preset.name
@@ -154,7 +154,7 @@ class Imports:
 
 @lru_cache(maxsize=256)
 def _schema(tasks: tuple[type[Task], ...], method: type[Method]) -> Schema:
-    """Build the configuration's schema with these tasks besides the built-in ones, and this section ``method``."""
+    """Build the configuration's schema with these tasks added, and this section ``method``."""
     fields: dict[str, Any] = {}
     for name, annotation in (("task", Annotated[Task, Also(tasks)]), ("method", any_method(method))):
         declared = Config.model_fields[name]
@@ -164,7 +164,7 @@ def _schema(tasks: tuple[type[Task], ...], method: type[Method]) -> Schema:
 
 
 class _AsWritten(Method):
-    """A method whose file is not imported, as written; an override may set any of its keys."""
+    """A method whose file is not imported; accepts any key."""
 
     model_config = ConfigDict(extra="allow")
     tables: ClassVar[None] = None
@@ -180,7 +180,7 @@ _OPAQUE: type[Method] = create_model("Method", __base__=_AsWritten, **_ANY)
 
 
 def _add_digests(written: Any, folder: Path | None) -> Any:
-    """Return reward functions with the digests of their files; invalid ones are reported later."""
+    """Add the digests of files to reward functions; invalid ones are reported later."""
     if isinstance(written, list):
         return [_add_digests(reward, folder) for reward in written]
     match = REWARD.fullmatch(written) if isinstance(written, str) else None
@@ -208,7 +208,7 @@ def split_method(method: str, folder: Path | None = None) -> Iterator[str | Path
 
 
 def make_method_absolute(method: str, folder: Path) -> str:
-    """Return a method with absolute paths of its files; in a sweep's folder, those of its copies."""
+    """Make the file paths of a method absolute; in a sweep's folder, those of its copies."""
 
     def absolute(path: Path) -> str:
         copies = sorted((folder / "base" / COPIES).glob(f"*/{path.name}"))
@@ -218,7 +218,7 @@ def make_method_absolute(method: str, folder: Path) -> str:
 
 
 def refer_to_copies(values: dict[str, Any], folder: Path | None) -> tuple[dict[str, Any], list[UserFile]]:
-    """Return a configuration's values with copies in place of files, and the files."""
+    """Replace files in a configuration's values by their copies; return the values and the files."""
     files: list[UserFile] = []
 
     def copy(path: Path) -> str:
@@ -229,10 +229,10 @@ def refer_to_copies(values: dict[str, Any], folder: Path | None) -> tuple[dict[s
 
 
 def replace_paths(values: dict[str, Any], folder: Path | None, written: Callable[[Path], str]) -> dict[str, Any]:
-    """Return a configuration's values with the paths of files rewritten, without importing them.
+    """Rewrite the file paths in a configuration's values, without importing the files.
 
     Args:
-        folder: of relative paths; None = the current one. written: returns the new name of an absolute path.
+        folder: base of relative paths; None = the current folder. written: returns the new name of an absolute path.
     """
 
     def reward(value: Any) -> Any:

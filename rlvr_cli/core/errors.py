@@ -1,4 +1,4 @@
-"""The errors that are printed as plain messages; any other exception is a bug."""
+"""Errors that are printed as plain messages; any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rlvr_cli.core.text import redact_secrets
 
 GAP = "  "
-# The beginning of the last message of a truncated list.
+# Prefix of the last message of a truncated list.
 FURTHER = "... and "
 
 
@@ -19,7 +19,7 @@ class UserError(Exception):
         problems: one message or several, each with the problem, its location, the allowed values and the remedy.
     """
 
-    # A sentence on what was not done; set by the command.
+    # The consequence, as a sentence; set by the command.
     note = ""
 
     def __init__(self, problems: str | Sequence[str]) -> None:
@@ -31,9 +31,9 @@ class UserError(Exception):
 
     def summary(self) -> str:
         """Return the last line: the number of problems, and the note."""
-        listed = sum(not problem.startswith(FURTHER) for problem in self.problems)
-        more = "more than " if listed < len(self.problems) else ""
-        return f"{more}{listed} problem{'' if listed == 1 else 's'}. {self.note}".rstrip()
+        number = sum(not problem.startswith(FURTHER) for problem in self.problems)
+        more = "more than " if number < len(self.problems) else ""
+        return f"{more}{number} problem{'' if number == 1 else 's'}. {self.note}".rstrip()
 
 
 class ConfigError(UserError):
@@ -54,7 +54,7 @@ class RunError(Exception):
 
 
 class JointError(RunError):
-    """A failure of all processes of a training together, such as a decision to stop."""
+    """A failure that all processes of a training raise together, such as a decision to stop."""
 
 
 @contextmanager

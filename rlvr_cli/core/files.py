@@ -30,7 +30,7 @@ def local_path(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError as error:
         home = name.replace("\\", "/").split("/", 1)[0]
-        raise UserError(f"{name}: no such home folder: {home}. Write the path out.") from error
+        raise UserError(f"{name}: no such home folder: {home}. Write the full path.") from error
 
 
 def fsync(path: Path) -> None:
@@ -62,16 +62,16 @@ def write_bytes(path: Path, data: bytes) -> None:
     fsync(path.parent)
 
 
-# Seconds for which a temporary folder of another host, whose processes are not visible, counts as in use.
-_SECONDS_OF_ANOTHER_HOST = 3600.0
+# A temporary folder of another host, whose processes are not visible, counts as in use for this time, in seconds.
+_OTHER_HOST_SECONDS = 3600.0
 
 
 @contextmanager
 def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield an empty folder next to ``target`` that atomically replaces it when the context ends.
 
-    After any interruption, Ctrl-C included, an older ``target`` is kept or restored. The next call cleans up after a
-    killed process.
+    If interrupted, including by Ctrl-C, keep or restore the older ``target``. The next call cleans up after a killed
+    process.
 
     Raises:
         OSError: a disk error, or ``target`` exists without ``overwrite``.
@@ -94,9 +94,9 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     fsync(target.parent)
 
 
-def temporary_path(target: Path, which: Literal["new", "old", "replaced"]) -> Path:
+def temporary_path(target: Path, role: Literal["new", "old", "replaced"]) -> Path:
     """Return this process's temporary name of a new or old ``target``."""
-    return target.with_name(f".{target.name}.{which}-{os.getpid()}@{socket.gethostname()}")
+    return target.with_name(f".{target.name}.{role}-{os.getpid()}@{socket.gethostname()}")
 
 
 def clean_up(target: Path) -> None:
@@ -108,10 +108,10 @@ def clean_up(target: Path) -> None:
         if not match or is_held(path):
             continue
         if match[3] == socket.gethostname():
-            at_work = psutil.pid_exists(int(match[2]))
+            in_use = psutil.pid_exists(int(match[2]))
         else:  # on a machine that shares the disk
-            at_work = time.time() - path.stat().st_ctime < _SECONDS_OF_ANOTHER_HOST
-        if at_work:
+            in_use = time.time() - path.stat().st_ctime < _OTHER_HOST_SECONDS
+        if in_use:
             continue
         if match[1] != "new" and not target.exists():
             path.rename(target)
@@ -127,18 +127,18 @@ def write_json(path: Path, value: Any) -> None:
 def open_for_append(path: Path) -> TextIO:
     """Open a record for reading and appending; create it if missing.
 
-    Raises UserError for a link.
+    Raises UserError for a symbolic link.
     """
     check_no_link(path)
     return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+", encoding="utf-8")
 
 
 def check_no_link(path: Path) -> None:
-    """Raise UserError for a link in place of a file or folder of ours, whose target could be overwritten."""
+    """Raise UserError for a symbolic link in place of a recorded file or folder: its target could be overwritten."""
     if path.is_symlink():
         raise UserError(
-            f"{path}: is a link to {path.readlink()}, which would be written to. Put the file or folder itself there; "
-            "to keep it on another disk, link the whole folder that it is in."
+            f"{path}: is a link to {path.readlink()}, whose content would be overwritten. Put the file or folder "
+            "itself there; to keep it on another disk, link its parent folder."
         )
 
 
@@ -156,10 +156,10 @@ def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return all complete lines of ``path``, without an unfinished last line of a killed writer.
+    """Return the rows of ``path``, ignoring an incomplete last line of a killed writer.
 
-    Raises RunError, with file and line, for an unreadable file, a damaged line before the last, and lines that are not
-    JSON objects.
+    Raises RunError, with file and line, for an unreadable file, a damaged earlier line, and lines that are not JSON
+    objects.
     """
     if not path.exists():
         return []
@@ -179,21 +179,21 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def tail_jsonl(path: Path, most_bytes: int = 1 << 17) -> list[dict[str, Any]]:
-    """Return the last complete lines of a file that is being written, skipping lines that are not JSON objects.
+def tail_jsonl(path: Path, max_bytes: int = 1 << 17) -> list[dict[str, Any]]:
+    """Return the last complete rows of a file that is being written, skipping lines that are not JSON objects.
 
-    During a rewind the file may be inconsistent; :func:`read_jsonl` reports damage.
+    The file may be inconsistent during a rewind; :func:`read_jsonl` reports damage.
     """
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)
-            stream.seek(max(0, size - most_bytes))
+            stream.seek(max(0, size - max_bytes))
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
-    if size > most_bytes:
+    if size > max_bytes:
         lines = lines[1:]
     rows = []
     for line in lines:
@@ -216,23 +216,23 @@ def truncate_jsonl(path: Path, keep_lines: int) -> None:
     for number in range(keep_lines):
         position = data.find(b"\n", position) + 1
         if position == 0:
-            raise RunError(f"{path} has {number} lines where the checkpoint expects {keep_lines}: it was altered.")
+            raise RunError(f"{path} has {number} lines; the checkpoint expects {keep_lines}. The file was altered.")
     with path.open("r+b") as stream:
         stream.truncate(position)
         os.fsync(stream.fileno())
 
 
 LOCK = ".lock"
-_HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)
-# `is_held` takes the lock briefly; retry so that it is not mistaken for a writer. Seconds.
+_LOCKED_ERRORS = (errno.EWOULDBLOCK, errno.EACCES)
+# `is_held` takes the lock briefly; retry after these seconds so that it is not mistaken for a writer.
 _PAUSES = (0.001, 0.004, 0.015, 0.05)
 
 
 @contextmanager
 def lock_folder(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
-    """Lock ``folder``, or its ``file`` only, inside the context.
+    """Hold the lock of ``folder``, or only of its ``file``, inside the context.
 
-    Raises UserError, ending in ``advice``, if another process holds the lock or it is a link; OSError for disk errors.
+    Raises UserError, ending in ``advice``, if another process holds it, or for a link; OSError for disk errors.
     """
     held = folder if file is None else folder / file
     lock = LOCK if file is None else f".{file}{LOCK}"
@@ -240,7 +240,7 @@ def lock_folder(folder: Path, advice: str, file: str | None = None) -> Iterator[
         try:
             _lock(stream)
         except OSError as error:
-            if error.errno not in _HELD_BY_ANOTHER:
+            if error.errno not in _LOCKED_ERRORS:
                 raise
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
@@ -258,7 +258,7 @@ def _lock(stream: TextIO) -> None:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in _HELD_BY_ANOTHER:
+            if error.errno not in _LOCKED_ERRORS:
                 raise
             time.sleep(pause)
         else:
@@ -278,7 +278,7 @@ def is_held(folder: Path) -> bool:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in _HELD_BY_ANOTHER:
+            if error.errno not in _LOCKED_ERRORS:
                 raise
             return True
     return False
@@ -295,7 +295,7 @@ def wait_for_release(folder: Path, seconds: float) -> bool:
 
 
 def finite(value: Any) -> float | None:
-    """Return a finite number as a float, and None for any other value."""
+    """Return a finite number as a float, None for any other value."""
     if type(value) is float:
         return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -317,8 +317,7 @@ def output_problems(
     """Return the problems of ``--output``, without creating or opening files.
 
     Args:
-        source: the input file.
-        rows: whether the output is for ``task.data``, which requires .jsonl.
+        source: the input file. rows: whether the output is read as ``task.data``, which requires .jsonl.
         overwrite: whether existing files are replaced. companions: further output files.
     """
     if str(path) == "-":
@@ -329,7 +328,7 @@ def output_problems(
     elif path.name.endswith(".gz"):
         problems.append(f"--output {path}: the output is not compressed. Remove .gz from the name.")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
-        return [*problems, f"--output {path}: is the file that is read. Choose another."]
+        return [*problems, f"--output {path}: is the input file. Choose another."]
     for file in (path, *companions):
         problem = _write_problem(file)
         if problem is None and file.exists() and not overwrite:
@@ -340,7 +339,7 @@ def output_problems(
 
 
 def resolve_output(path: Path) -> Path:
-    """Return the file to write for ``--output``, resolving a link; create its folder.
+    """Return the file to write for ``--output``, with links resolved; create its folder.
 
     Raises UserError if ``path`` is not a file, or its folder cannot be created or written to.
     """

@@ -1,4 +1,4 @@
-"""SHA-256, in hexadecimal, of text and of values that are stored as JSON."""
+"""SHA-256 digests, in hexadecimal, of text and JSON values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def text_digest(text: str) -> str:
-    """Return the SHA-256 of a text as UTF-8, in hexadecimal."""
+    """Return the SHA-256 of text as UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

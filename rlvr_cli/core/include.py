@@ -1,4 +1,4 @@
-"""Reads configuration files, and the files that they `include`, as layers over one another."""
+"""Read configuration files and the files that they `include` as layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.version import FORMAT_KEY, other_format
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, yaml_text
 
 INCLUDE = "include"
-# A key that is refused: code in a configuration.
+# A refused key: code in a configuration.
 CODE = "code"
 MAX_DEPTH = 20
 
@@ -44,18 +44,18 @@ def load_source_files(file: Path, sections: Collection[str], problems: list[tupl
         sections: the top-level keys of a configuration.
         problems: collects (location, message).
     """
-    return list(_Reading(sections, problems).sources(file, str(file), ()))
+    return list(_Loader(sections, problems).load(file, str(file), ()))
 
 
 @dataclass
-class _Reading:
+class _Loader:
     """Loads a configuration and its includes; ``loaded``: the resolved paths so far."""
 
     sections: Collection[str]
     problems: list[tuple[str, str]]
     loaded: set[str] = field(default_factory=set)
 
-    def sources(self, file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
+    def load(self, file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
         """Yield ``file`` and its includes.
 
         Args:
@@ -64,19 +64,19 @@ class _Reading:
         """
         real = os.path.realpath(file)
         prefix = f"{INCLUDE}: {file}: " if above else ""
-        circle = [number for number, other in enumerate(above) if os.path.realpath(other) == real]
-        if circle:
-            way = " -> ".join(str(path) for path in (*above[circle[0] :], file))
-            self.problems.append((origin, f"{prefix}includes itself: {way}"))
+        cycle = [number for number, other in enumerate(above) if os.path.realpath(other) == real]
+        if cycle:
+            chain = " -> ".join(str(path) for path in (*above[cycle[0] :], file))
+            self.problems.append((origin, f"{prefix}includes itself: {chain}"))
             return
         if real in self.loaded:
             return
         self.loaded.add(real)
         if above and not (is_yaml(str(file)) and is_yaml(real)) and not Path(real).is_dir():
-            self.problems.append((origin, f"{prefix}is not named *.yaml or *.yml; only such files are included"))
+            self.problems.append((origin, f"{prefix}must be named *.yaml or *.yml"))
             return
         if len(above) > MAX_DEPTH:
-            reason = f"{prefix}is included through more than {MAX_DEPTH} files"
+            reason = f"{prefix}includes are nested deeper than {MAX_DEPTH} files"
             self.problems.append((origin, reason))
             return
         try:
@@ -91,31 +91,31 @@ class _Reading:
         if document.data is None:
             self.problems.append((origin, f"{prefix}is empty; a configuration sets at least one key"))
         elif not isinstance(document.data, dict):
-            # Content is not shown: the file may hold passwords.
+            # Its content is not printed: the file may contain passwords.
             got = "a list" if isinstance(document.data, list) else "a single value"
-            where = f"{file}:{document.lines[()]}"
-            self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
+            location = f"{file}:{document.lines[()]}"
+            self.problems.append((location, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
         elif CODE in document.data:
             reason = (
-                f"{CODE}: a configuration holds no code, and none was run. Write the code to a file and name it: "
+                f"{CODE}: code is not allowed in a configuration, and none was run. Write it to a file and name that: "
                 "`method: my.py`, `task: my.py`, or `task: {name: own, reward: my.py:function}`"
             )
             self.problems.append((document.location(file, (CODE,)), reason))
         elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE, FORMAT_KEY}:
-            # Not shown, for the same reason.
+            # Not printed, for the same reason.
             reason = "is not a configuration: not named *.yaml, and its keys are not sections"
             self.problems.append((str(file), reason))
         elif fault := other_format(document.data):
             self.problems.append((document.location(file, (FORMAT_KEY,)), fault))
         else:
             for path, line in _included_files(file, document, self.problems):
-                yield from self.sources(path, f"{file}:{line}", (*above, file))
+                yield from self.load(path, f"{file}:{line}", (*above, file))
             values = {key: value for key, value in document.data.items() if key not in (INCLUDE, FORMAT_KEY)}
             yield SourceFile(file, text, document, values)
 
 
 def is_yaml(name: str) -> bool:
-    """Return whether a file is YAML by its name. Errors show no content of other files."""
+    """Return whether a file is YAML by its name. Errors print no content of other files."""
     return name.endswith((".yaml", ".yml"))
 
 
@@ -132,15 +132,15 @@ def _included_files(file: Path, document: YamlDocument, problems: list[tuple[str
     value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names or not all(map(_is_name, names)):
-        needed = "must be a file or a list of files, their paths from this file's folder"
+        needed = "must be a file or a list of files, relative to this file's folder"
         problems.append((f"{file}:{line}", f"{INCLUDE}: {needed}; got {yaml_text(value)}"))
         return
     for number, name in enumerate(names):
-        at = document.lines.get((INCLUDE, number), line)
+        name_line = document.lines.get((INCLUDE, number), line)
         try:
-            yield _normalize_path(config_file(name, file.parent)), at
+            yield _normalize_path(config_file(name, file.parent)), name_line
         except UserError as error:
-            problems.append((f"{file}:{at}", f"{INCLUDE}: {error}"))
+            problems.append((f"{file}:{name_line}", f"{INCLUDE}: {error}"))
 
 
 def _is_name(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The keys of a section and its subsections, with their types in words and meanings."""
+"""The keys of a section and its subsections, with their types in words and their meanings."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ class Key:
         name: dotted, `optimizer.lr`.
         type: the allowed values, in words.
         default: its default.
-        meaning: a sentence.
-        kinds: the choices of its section that have this key with this default and meaning; empty if the section has a
-            single variant.
+        meaning: its description.
+        kinds: the choices of its section with this key, default and meaning; empty if the section has one variant.
     """
 
     name: str
@@ -43,12 +42,12 @@ class Schema:
     """The keys and sections allowed below the section ``root``.
 
     Attributes:
-        name: of the root in messages.
+        name: name of the root in messages.
         other_names: names in other programs, some with their section -> key.
         other_values: such a name -> its value -> the equivalent here; "" = none.
         other_meanings: such a name -> the difference of its values.
         command: the command that lists the keys; "" = messages list them.
-        include: whether files may include others.
+        include: whether files may include other files.
     """
 
     root: Variant
@@ -79,7 +78,7 @@ class Schema:
                     yield from (kind for item in declared.metadata if isinstance(item, Also) for kind in item.kinds)
 
     def is_known(self, path: KeyPath) -> bool:
-        """Return whether some variant has a key or a section at `path`."""
+        """Return whether any variant has a key or section at `path`."""
         return any(path[-1] in fields(parent) for parent in self.variants(path[:-1]))
 
     def field(self, path: KeyPath) -> FieldInfo | None:
@@ -101,7 +100,7 @@ class Schema:
         return field is not None and get_origin(field.annotation) is tuple
 
     def choices(self, path: KeyPath) -> dict[str, Variant]:
-        """Return the choices of a section by name, if the schema lists them: `clip`, `dgpo`, ..."""
+        """Return the choices of a section by name, if the schema enumerates them: `clip`, `dgpo`, ..."""
         key = self.chooser(path)
         listed = {}
         for variant in self.variants(path):
@@ -111,11 +110,11 @@ class Schema:
         return listed
 
     def is_choice(self, path: KeyPath) -> bool:
-        """Return whether the schema lists several variants of a section by name: a task, an advantage; not a method."""
+        """Return whether the schema enumerates a section's variants by name: a task or an advantage, not a method."""
         return 1 < len(self.variants(path)) == len(self.choices(path))
 
     def chosen(self, path: KeyPath, values: Any) -> Variant | None:
-        """Return the variant that the `values` of a section choose, by default the default's."""
+        """Return the variant chosen by the `values` of a section; without a choice, the default's."""
         variants = self.variants(path)
         if len(variants) < 2:
             return variants[0] if variants else None
@@ -123,11 +122,10 @@ class Schema:
         if not isinstance(tag, str):
             return type(self.default(path))
         listed = self.choices(path)
-        others = [variant for variant in variants if variant not in listed.values()]
-        return listed.get(tag) or next(iter(others), None)
+        return listed.get(tag) or next((variant for variant in variants if variant not in listed.values()), None)
 
     def canonical(self, path: KeyPath, value: Any) -> Any:
-        """Return the canonical value of a key: choices have one spelling."""
+        """Return the value of a key with the canonical spelling of a choice."""
         section = path[:-1]
         is_choice = isinstance(value, str) and path[-1] == self.chooser(section)
         return self.variants(section)[0].canonical(value) if is_choice else value
@@ -149,7 +147,7 @@ class Schema:
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
-        """Every key, in the order of the schema; a key of several kinds has an entry for each meaning."""
+        """All keys, in the order of the schema; a key of several kinds has one entry per meaning."""
         return tuple(self._keys_below(()))
 
     @cached_property
@@ -158,21 +156,22 @@ class Schema:
         return tuple(dict.fromkeys(key.name for key in self.keys))
 
     def search(self, text: str) -> list[Key]:
-        """Return the keys of the section ``text``, else with that name or component, else that mention it."""
-        under = [key for key in self.keys if key.name.startswith(f"{text}.")]
-        named = under or [key for key in self.keys if f".{text}." in f".{key.name}."]
-        own = self.other_names.get(normalize_name(text))
-        word = text.lower()
-        return named or [key for key in self.keys if key.name == own or word in key.name or word in key.meaning.lower()]
+        """Return the keys of section ``text``, else those with that name or component, else those that mention it."""
+        below = [key for key in self.keys if key.name.startswith(f"{text}.")]
+        named = below or [key for key in self.keys if f".{text}." in f".{key.name}."]
+        alias, word = self.other_names.get(normalize_name(text)), text.lower()
+        return named or [
+            key for key in self.keys if key.name == alias or word in key.name or word in key.meaning.lower()
+        ]
 
-    def suggest(self, path: Sequence[str], own: Variant | None = None) -> str | None:
+    def suggest(self, path: Sequence[str], chosen: Variant | None = None) -> str | None:
         """Return the most likely key for the unknown `path`.
 
         In this order: the same name deeper in the section, a similar name in the section, another program's name (first
         if no section is named), the same name anywhere, and the nearest dotted name. `kl_beta` matches `kl.beta`.
 
         Args:
-            own: the section's chosen variant, whose keys are preferred.
+            chosen: the section's chosen variant, whose keys are preferred.
         """
         path = tuple(path)
         other = self.other_names.get(normalize_name(path[-1]))
@@ -180,7 +179,7 @@ class Schema:
             return other
         if in_section := self.other_names.get(normalize_name(".".join(path[-2:]))):
             return in_section
-        # Sections that a plain value can set.
+        # Sections that accept a plain value.
         plain = [
             name for name in self.section_names if any(kind.main_key for kind in self.variants(tuple(name.split("."))))
         ]
@@ -190,12 +189,10 @@ class Schema:
             return dotted_end
         same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
         if len(path) > 1:
-            inside = [name for name in same_name if name.startswith(f"{path[0]}.")]
-            if inside:
+            if inside := [name for name in same_name if name.startswith(f"{path[0]}.")]:
                 return " or ".join(inside)
             siblings = [name for variant in self.variants(path[:-1]) for name in fields(variant)]
-            close = nearest(path[-1], fields(own) if own else siblings) or nearest(path[-1], siblings)
-            if close:
+            if close := nearest(path[-1], fields(chosen) if chosen else siblings) or nearest(path[-1], siblings):
                 return ".".join((*path[:-1], close))
             if other:
                 return other
@@ -208,8 +205,8 @@ class Schema:
             section = nearest(path[0], top)
             if section and f"{section}.{'.'.join(path[1:])}" in names:
                 return f"{section}.{'.'.join(path[1:])}"
-        alike = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
-        return nearest(".".join(path), alike, cutoff=0.8)
+        similar = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
+        return nearest(".".join(path), similar, cutoff=0.8)
 
     def _sections_below(self, path: KeyPath) -> Iterator[KeyPath]:
         for variant in self.variants(path):
@@ -244,7 +241,7 @@ class Schema:
         yield from keys.values()
 
     def _choice_key(self, path: KeyPath, listed: dict[str, Variant]) -> Key:
-        """Return the discriminator as a key, with the meanings of all variants."""
+        """Return the discriminator as a key with the meanings of all variants."""
         meanings = [variant.model_fields[path[-1]].description or "" for variant in listed.values()]
         default = getattr(self.default(path[:-1]), path[-1])
         return Key(".".join(path), f"one of {', '.join(listed)}", default, " ".join(meanings))
@@ -257,22 +254,22 @@ def schema_of(root: Variant, name: str = "") -> Schema:
 
 
 def normalize_name(name: str) -> str:
-    """Normalise a name for the tables of other names: `--Learning-Rate` is `learning_rate`."""
+    """Normalise a name for the tables of other names: `--Learning-Rate` to `learning_rate`."""
     return name.lstrip("-").lower().replace("-", "_")
 
 
 def fields(section: Variant) -> dict[str, FieldInfo]:
-    """Return key (its alias in files) -> declaration."""
+    """Return the declarations by key, which is the field's alias if it has one."""
     return {declared.alias or name: declared for name, declared in section.model_fields.items()}
 
 
 def describe_field(declared: FieldInfo) -> str:
-    """Return the allowed values of a key in words: `a whole number, at least 1`; or its title."""
+    """Return the title of a key, or its allowed values in words: `a whole number, at least 1`."""
     return declared.title or describe_type(declared.annotation, tuple(declared.metadata))
 
 
 def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
-    """Return `describe_field` of a bare annotation."""
+    """Return the allowed values of a bare annotation, as :func:`describe_field`."""
     if get_origin(annotation) is Annotated:
         base, *more = get_args(annotation)
         return describe_type(base, (*metadata, *more))

@@ -1,4 +1,4 @@
-"""Merge layers of values, later ones winning, with the origin of each value and of each problem."""
+"""Merge layers of values (later ones win), with the origin of each value and problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SetByUser = Callable[[KeyPath], bool]
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a value: a file (with a line), an option, an override, or a preset (not set by the user)."""
+    """The origin of a value: a file and line, an option, an override, or a preset (not set by the user)."""
 
     label: str
     line: int | None = None
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass
 class Layer:
-    """Values of one source, as nested mappings, and the line of each path (empty for options)."""
+    """Values of one source as nested mappings, with the line of each path (empty for options)."""
 
     label: str
     data: dict[Any, Any]
@@ -43,17 +43,16 @@ class Layer:
 
     def origin(self, path: KeyPath) -> Origin:
         """Return the origin of `path` in this layer: the line of its longest prefix with one."""
-        numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
-        line = next((line for line in numbers if line is not None), None)
+        line = next((line for n in range(len(path), -1, -1) if (line := self.lines.get(path[:n])) is not None), None)
         return Origin(self.label, line, self.preset)
 
 
 @dataclass
 class Merged:
-    """The layers merged: nested data and the layer that set each section and key.
+    """The merged layers: nested data, and the layer that set each section and key.
 
     Attributes:
-        presets: the lowest layers, those of the last chosen name, restored when a section gets another name.
+        presets: the lowest layers, of the last chosen names, restored when a section gets another name.
     """
 
     schema: Schema
@@ -78,13 +77,13 @@ class Merged:
     def format_origins(self, paths: Iterable[KeyPath]) -> str:
         """Return the distinct origins of `paths` as text: `a.yaml:3,7, override eval.samples=4`.
 
-        Presets are named only if there is no other origin. The origin of a section preset's values is that of the
+        Presets are omitted if there is another origin. Values of a section's preset originate where the user set the
         section's name.
         """
         origins = [origin for origin in map(self._user_origin, paths) if origin is not None]
-        own = [origin for origin in origins if not origin.preset]
+        by_user = [origin for origin in origins if not origin.preset]
         lines: dict[str, list[int]] = {}
-        for origin in own or origins:
+        for origin in by_user or origins:
             line_numbers = lines.setdefault(origin.label, [])
             if origin.line is not None and origin.line not in line_numbers:
                 line_numbers.append(origin.line)
@@ -94,14 +93,13 @@ class Merged:
 
     def _user_origin(self, path: KeyPath) -> Origin | None:
         origin, name = self.origin(path), (path[0], self.schema.chooser(path[:1]))
-        of_a_preset = origin is None or origin.preset
-        return self.origin(name) if of_a_preset and self.set_by_user(name) else origin
+        return self.origin(name) if (origin is None or origin.preset) and self.set_by_user(name) else origin
 
     def add(self, layer: Layer) -> None:
-        """Merge `layer` over the others. Sections are merged at any depth; a key's value is replaced.
+        """Merge `layer` over the others: sections at any depth; the value of a key is replaced.
 
-        A plain value for a section chooses its variant (`advantage: rloo`), or sets its main key (`reweight: 0.3`).
-        Another choice drops the lower layers' values of the previous choice.
+        A plain value for a section chooses its variant (`advantage: rloo`) or sets its main key (`reweight: 0.3`).
+        Another choice drops the lower layers' values for the previous one.
         """
         self._merge((), self.data, layer.data, layer)
 
@@ -132,7 +130,7 @@ class Merged:
                 self._merge(key_path, below[key], value, layer)
 
     def _reset_choice(self, path: KeyPath, below: dict[Any, Any]) -> None:
-        """Drop the values of the previous choice; in a top-level section restore its presets."""
+        """Drop the values of the previous choice; restore the presets of a top-level section."""
         dropped = self.schema.variants(path)[0].reset_with_choice
         for key in dropped or ():
             below.pop(key, None)
@@ -151,7 +149,7 @@ class Merged:
 
 
 class OptionOverride(str):
-    """The override of a command-line option: `eval.samples=4` for `--samples 4`.
+    """The override set by a command-line option: `eval.samples=4` for `--samples 4`.
 
     Attributes:
         typed: the option as typed, for messages.
@@ -168,13 +166,13 @@ class OptionOverride(str):
 
 
 def as_typed(text: str) -> str:
-    """Return an override as typed, shortened, without secrets of an address."""
+    """Return an override as typed, shortened and without secrets."""
     line = redact_secrets(" ".join((text.typed if isinstance(text, OptionOverride) else text).split()))
     return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
 
 
 def override_label(text: str) -> str:
-    """Return the label of an override as an origin."""
+    """Return an override's label as an origin."""
     return as_typed(text) if isinstance(text, OptionOverride) else f"override {as_typed(text)}"
 
 
@@ -192,13 +190,13 @@ def parse_override(schema: Schema, text: str) -> Layer:
         raise ValueError(text.problem)
     path = tuple(name.split("."))
     if not all(path):
-        raise ValueError(f"`{name}` has an empty part between its dots; expected `section.key=value`")
+        raise ValueError(f"`{name}` has an empty component between its dots; expected `section.key=value`")
     for length in range(1, len(path)):
         if schema.is_known(path[:length]) and not schema.variants(path[:length]):
             key = ".".join(path[:length])
-            raise ValueError(f"`{key}` is one value: set it whole, as in `{key}=...`")
+            raise ValueError(f"`{key}` has no keys below it. Set `{key}=...`")
     try:
-        # `{{ prompt }}` is a template; as YAML it would be a mapping with a mapping as key, which is never valid.
+        # `{{ prompt }}` is a template; as YAML it would be a mapping whose key is a mapping, which is never valid.
         value: Any = written if written.lstrip().startswith("{{") else parse(written).data
     except YamlProblem as problem:
         raise ValueError(f"the value `{written[:SHOWN]}`: {problem.message}") from None
@@ -217,13 +215,13 @@ def format_override(key: str, value: Any) -> str:
 
 
 def order_overrides(schema: Schema, layers: list[Layer]) -> list[Layer]:
-    """Return the overrides of one command line in the order of merging.
+    """Return the overrides of one command line in merge order.
 
-    As written, but choices of a name or a kind first, since they drop earlier parameters.
+    Choices of a name or kind come first, since they drop earlier parameters; others stay in order.
     """
 
     def rank(layer: Layer) -> int:
-        """Return the depth of a choice; other overrides come after all choices."""
+        """Return the depth of a choice, and a larger number for other overrides."""
         path: KeyPath = ()
         value: Any = layer.data
         while isinstance(value, dict) and len(value) == 1:
@@ -244,12 +242,12 @@ def validate(
     Args:
         rules: returns conflicts between valid values of different keys.
     Returns:
-        The section, and every problem as (origins of the values, message). Invalid values are replaced by their
-        defaults, so that the rules check the rest.
+        The section and all problems as (origins of the values, message). Invalid values are replaced by their
+        defaults so that the rules check the rest.
     """
     schema, data = merged.schema, copy.deepcopy(merged.data)
     problems: list[tuple[str, str]] = []
-    bad: set[KeyPath] = set()
+    invalid: set[KeyPath] = set()
     for fault in drop_odd_keys(schema, data):
         problems.append((merged.format_origins([fault.value_path]), str(fault)))
     while True:
@@ -260,11 +258,11 @@ def validate(
         except ValidationError as error:
             for fault in convert_errors(schema, data, error):
                 problems.append((merged.format_origins([fault.value_path]), str(fault)))
-                bad.add(fault.path)
+                invalid.add(fault.path)
                 _drop(schema, data, fault.path)
     for contradiction in rules(section, merged.set_by_user):
         paths = [tuple(key.split(".")) for key in contradiction.keys]
-        if not any(_is_invalid(schema, path, bad) for path in paths):
+        if not any(_is_invalid(schema, path, invalid) for path in paths):
             problems.append((merged.format_origins(paths), contradiction.message))
     return section, problems
 
@@ -278,17 +276,17 @@ def _add_default_kinds(schema: Schema, data: dict[Any, Any]) -> None:
             values.setdefault(chooser, getattr(schema.default(path), chooser))
 
 
-def _is_invalid(schema: Schema, path: KeyPath, bad: set[KeyPath]) -> bool:
+def _is_invalid(schema: Schema, path: KeyPath, invalid: set[KeyPath]) -> bool:
     """Return whether the value at `path`, or a choice above it, is invalid."""
     return any(
-        wrong == path[: len(wrong)]
-        or (wrong[-1] == schema.chooser(wrong[:-1]) and wrong[:-1] == path[: len(wrong) - 1])
-        for wrong in bad
+        other == path[: len(other)]
+        or (other[-1] == schema.chooser(other[:-1]) and other[:-1] == path[: len(other) - 1])
+        for other in invalid
     )
 
 
 def _drop(schema: Schema, data: Any, path: KeyPath) -> None:
-    """Drop the value at `path`; with a choice also its parameters, unless the intended choice is clear."""
+    """Drop the value at `path`; for a choice without a near match, drop its parameters too."""
     section = path[:-1]
     values = value_at(data, section)
     if path[-1] == schema.chooser(section) and schema.is_choice(section):

@@ -13,7 +13,7 @@ else:
     from types import ModuleType
 
     class _Lazy(ModuleType):
-        """A module that is imported at the first access to one of its names."""
+        """A module that is imported on first access."""
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(import_module(self.__name__), name)

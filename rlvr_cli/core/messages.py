@@ -1,4 +1,4 @@
-"""Turn pydantic errors into one message per key, with the allowed values and the nearest key."""
+"""Turn pydantic errors into one message per key, with the allowed values and a suggestion."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class Fault:
 
     Attributes:
         path: the key.
-        value_path: the key, or the invalid component of its value.
-        message: with the allowed values.
+        value_path: the key, or the invalid component of its value. message: names the allowed values.
     """
 
     path: KeyPath
@@ -40,7 +39,7 @@ class Fault:
 
 
 def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, list[Fault]]:
-    """Validate plain data as a section called ``name``; return it, or None, and the faults."""
+    """Validate plain data as section ``name``; return the section, None if invalid, and the faults."""
     schema = schema_of(model, name)
     data = copy.deepcopy(data)
     problems = drop_odd_keys(schema, data)
@@ -52,7 +51,7 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
 
 
 def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
-    """Return pydantic's errors as faults, one for each key."""
+    """Return pydantic's errors as faults, one per key."""
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
@@ -61,7 +60,7 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
 
 
 def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
-    """Remove keys that are not text from ``data``, and return their faults."""
+    """Remove keys that are not text from ``data`` and return their faults."""
     odd = [path for path in iter_set_paths(schema, data) if not isinstance(path[-1], str)]
     unknown = [Fault(path, path, _unknown_key_message(schema, path, data)) for path in odd]
     for path in odd:
@@ -70,7 +69,7 @@ def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
 
 
 def iter_set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield every section and key that is set."""
+    """Yield the path of every section and key that is set."""
     for key, value in values.items() if isinstance(values, dict) else ():
         below = (*path, key)
         yield below
@@ -79,7 +78,7 @@ def iter_set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
-    """Return the value at `path`, or None if it is absent."""
+    """Return the value at `path`; None if absent."""
     for key in path:
         try:
             data = data[key]
@@ -107,7 +106,7 @@ def _locate(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, K
     if detail["type"].startswith("union_tag"):
         path = (*path, schema.chooser(path))
         return path, path
-    # A word may abbreviate a mapping, and one mapping a list.
+    # A plain value may abbreviate a mapping, and a mapping a list.
     while path and detail["type"] != "missing" and not _has_value(data, path):
         path = path[:-1]
     value_path = path
@@ -131,7 +130,7 @@ def _fault_message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_pa
     if kind == "extra_forbidden":
         return _unknown_key_message(schema, path, data)
     if kind == "missing" and not _has_value(data, path):
-        return f"is missing; it must be {_describe_allowed(schema, path)}"
+        return f"is missing; must be {_describe_allowed(schema, path)}"
     if kind == "value_error":
         return detail["msg"].removeprefix("Value error, ")
     value = value_at(data, path)
@@ -144,10 +143,10 @@ def _fault_message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_pa
         more = schema.variants(section)[0].unknown_choice_hint(value)
         chosen = section[-1] if key == "name" else f"{section[-1]} {key}"
         return f"unknown {chosen} {yaml_text(value)}.{more or hint} Allowed: {', '.join(listed)}"
-    own = schema.chosen(section, value_at(data, section))
-    declared = fields(own).get(key, declared) if own is not None else declared
+    variant = schema.chosen(section, value_at(data, section))
+    declared = fields(variant).get(key, declared) if variant is not None else declared
     assert declared is not None
-    # An invalid key is shown with its mapping.
+    # An invalid key is printed with its mapping.
     inner = value_path[:-1] if "[key]" in detail["loc"] and value_path != path else value_path
     got = yaml_text(value) if inner == path else f"{yaml_text(value_at(data, inner))} in {yaml_text(value)}"
     return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
@@ -166,27 +165,27 @@ def _describe_allowed(schema: Schema, path: KeyPath) -> str:
 def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     section, key = path[:-1], path[-1]
     values = value_at(data, section)
-    own = schema.chosen(section, values)
-    others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
+    chosen = schema.chosen(section, values)
+    others = [variant for variant in schema.variants(section) if variant is not chosen and key in fields(variant)]
     if others:
         return _other_kind_message(schema, path, values, others)
     written = _follow_single_keys(path, value_at(data, path))
     name, value = normalize_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
-    # Keys below an unknown name belong to a section; another program's name is more specific than the section's.
+    # The name of another program's key is more specific than that of its section.
     misleads = not guess or (written != path and guess not in schema.section_names)
     as_written = section or name in schema.other_names or misleads
-    guess = schema.suggest([str(step) for step in written], own if section else None) if as_written else guess
+    guess = schema.suggest([str(step) for step in written], chosen if section else None) if as_written else guess
     value = str(value).lower() if isinstance(value, bool) else value
     equivalent = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
     if equivalent == "":
-        return f"unknown key. Nothing here does what {name}={value} does elsewhere"
+        return f"unknown key. {name}={value} has no equivalent"
     guess = equivalent or guess
     if guess == dotted_name(path) and "." in key:
         steps = reversed(key.split("."))
         inner = yaml_text(value_at(data, path))
         nested = functools.reduce(lambda text, step: f"{{{step}: {text}}}", steps, inner)
-        return f"unknown key. A file has nested keys: write {nested[1:-1]}"
+        return f"unknown key. Keys are nested in a file: write {nested[1:-1]}"
     hint = " Did you mean " + " or ".join(f"`{name}`" for name in guess.split(" or ")) + "?" if guess else ""
     hint += schema.other_meanings.get(name, "") if guess == schema.other_names.get(name) else ""
     if guess and schema.command:
@@ -196,7 +195,7 @@ def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
         more = "; in a file also `include`" if schema.include else ""
         return f"unknown section.{hint} Sections: {', '.join(top)}{more}"
     of = f" of {dotted_name(section) or schema.name}" if section or schema.name else ""
-    return f"unknown key.{hint} Keys{of}: {_key_names((own,) if own else schema.variants(section))}"
+    return f"unknown key.{hint} Keys{of}: {_key_names((chosen,) if chosen else schema.variants(section))}"
 
 
 def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list[Variant]) -> str:
@@ -208,7 +207,7 @@ def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list
     subject = f"{section[-1]} kind" if is_kind else section[-1]
     tag = values.get(chooser, getattr(schema.default(section), chooser))
     if not tags:
-        return f"{subject} {tag} has no {key}; other {section[-1]}s have."
+        return f"{subject} {tag} has no {key}; other {section[-1]}s have it."
     listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
     chosen_key = dotted_name((*section, chooser) if is_kind else section)
     hint = f" Did you mean {chosen_key}={tags[0]}?" if len(tags) == 1 else ""

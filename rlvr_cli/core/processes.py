@@ -1,4 +1,4 @@
-"""Tie processes to their parent, on Linux."""
+"""Tie processes to their parent (Linux only)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def end_with_parent(parent: int) -> None:
-    """Let Linux kill this process when the thread that started it ends; exit now if ``parent`` already has.
-
-    Other systems lack it.
-    """
+    """Let Linux kill this process when the thread that started it ends; exit now if ``parent`` already has."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -23,6 +20,6 @@ def end_with_parent(parent: int) -> None:
 
 
 def inherit_orphans() -> None:
-    """Become the parent of descendants whose own parent ends."""
+    """Become the subreaper of this process's descendants."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The strict base classes of the configuration's sections, and shared types."""
+"""Strict base classes of configuration sections, and shared types."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def _one_or_more(value: Any) -> Any:
     return _as_tuple(value) if value is None or isinstance(value, list) else (value,)
 
 
-# YAML has lists, not tuples; strict validation would refuse them.
+# YAML has lists; strict validation refuses them for tuples.
 FromList = BeforeValidator(_as_tuple)
 OneOrMore = BeforeValidator(_one_or_more)
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Conflicting values: their dotted keys, the one to report first, and the message."""
+    """Conflicting values: their dotted keys, the one to report first, and a message."""
 
     keys: tuple[str, ...]
     message: str
 
 
 class Section(BaseModel):
-    """A group of keys. Strict: no text for a number, no unknown key, no infinity."""
+    """A group of keys, validated strictly: no text for a number, no unknown key, no infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -73,7 +73,7 @@ class Section(BaseModel):
         return ""
 
     def replace(self, **changes: Any) -> Self:
-        """Return a validated copy with other values."""
+        """Return a validated copy with ``changes``."""
         checked = type(self)(**{**dict(self), **changes})
         return self.model_copy(update={name: getattr(checked, name) for name in changes})
 
@@ -92,9 +92,9 @@ class Choice(Section):
             kind: Literal["rloo"] = Field("rloo", description="...")
     """
 
-    # Of a family: the discriminator.
+    # Discriminator of a family.
     chooser: ClassVar[str] = "kind"
-    # Of a family: its kinds, in the order of definition.
+    # Kinds of a family, in the order of definition.
     kinds: ClassVar[Mapping[str, type[Choice]]] = {}
 
     @classmethod
@@ -126,23 +126,23 @@ class Choice(Section):
 
 
 def is_user_class(kind: type) -> bool:
-    """Return whether a class is of a user file, whose classes belong to one configuration."""
+    """Return whether a class is from a user file, whose classes belong to one configuration."""
     return kind.__module__.startswith(PREFIX)
 
 
 @dataclass(frozen=True)
 class Also:
-    """Annotates a field of a family with further kinds."""
+    """Annotation of a field with further kinds of its family."""
 
     kinds: tuple[type[Choice], ...]
 
     def __get_pydantic_core_schema__(self, source: type[Choice], handler: GetCoreSchemaHandler) -> CoreSchema:
-        every = {**source.kinds, **{kind.model_fields[kind.chooser].default: kind for kind in self.kinds}}
-        kinds = {name: handler.generate_schema(kind) for name, kind in every.items()}
+        by_name = {**source.kinds, **{kind.model_fields[kind.chooser].default: kind for kind in self.kinds}}
+        kinds = {name: handler.generate_schema(kind) for name, kind in by_name.items()}
         return core_schema.tagged_union_schema(kinds, discriminator=source.chooser)
 
 
 def import_modules(package: str, but: Collection[str] = ()) -> list[ModuleType]:
-    """Import every module of ``package`` except ``but``, in the order of their names."""
+    """Import every module of ``package`` except ``but``, in alphabetical order."""
     names = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
     return [import_module(f"{package}.{name}") for name in names if name not in but]

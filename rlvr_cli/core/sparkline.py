@@ -1,4 +1,4 @@
-"""Draw a curve in one line of text."""
+"""Draw a curve as one line of text."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def levels_for(encoding: str | None) -> str:
 def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, levels: str = BLOCKS) -> str:
     """Draw ``points`` in at most ``width`` characters; blank = no point.
 
-    A character shows the mean of the points in its interval; the levels span the minimum to the maximum. Equal points
-    are drawn half-way.
+    A character is the mean of the points in its interval, on levels from the minimum to the maximum. Equal points are
+    drawn half-way.
 
     Args:
         points: (position from 0, finite value).

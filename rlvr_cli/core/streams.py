@@ -1,8 +1,7 @@
-"""Named random streams: the seeds of all random numbers of a run.
+"""Named random streams, which seed all random numbers of a run.
 
 A stream is addressed by the run's seed and a path of names (``stream_seed(7, "shuffle", 12)``), so it can be re-created
-at any point of a run without replaying earlier draws. This makes resume exact and lets two runs share problems and
-sampling noise.
+without replaying earlier draws. This makes resume exact and lets two runs share problems and sampling noise.
 """
 
 from __future__ import annotations

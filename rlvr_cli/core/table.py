@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.core.terminal import Cell
 
 NONE = "–"  # noqa: RUF001 - an en dash: no value
@@ -27,8 +28,8 @@ class Table:
 
     Attributes:
         title: "" = none.
-        texts: columns (from 0) with words instead of numbers, besides the first.
-        note: a remark on its numbers.
+        texts: further columns (from 0) of words.
+        note: a remark on the numbers.
     """
 
     title: str
@@ -43,11 +44,10 @@ class ResultDocument:
     """A result in any output format.
 
     Attributes:
-        tables, and the lines before and after them: for the user.
-        files: texts of files, printed last, verbatim.
-        data: everything, with all digits, as JSON.
-        rows: the lines of the CSV; nested values become columns such as `difference.low`. shared: columns of every
-            line.
+        tables, and the lines before and after them.
+        files: contents of files, printed last, verbatim.
+        data: the full result, as JSON.
+        rows: of the CSV; nested values become columns such as `difference.low`. shared: columns of every row.
     """
 
     tables: Sequence[Table]
@@ -60,7 +60,7 @@ class ResultDocument:
 
 
 def render_markdown(document: ResultDocument) -> str:
-    """Return tables, and the lines around them as lists."""
+    """Render tables, and the lines around them as lists."""
     blocks = ["\n".join(f"- {line}" for line in document.before if line)]
     blocks += [f"{table.title}\n\n{_markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     blocks.append("\n".join(f"- {line}" for line in document.after if line))
@@ -69,7 +69,7 @@ def render_markdown(document: ResultDocument) -> str:
 
 
 def render_latex(document: ResultDocument) -> str:
-    """Return tables (package booktabs), with the lines around them as comments."""
+    """Render tables (package booktabs), with the lines around them as comments."""
     lines = [f"% {line}" for line in document.before if line]
     for table in document.tables:
         lines += [*([f"% {table.title}"] if table.title else []), _latex_table(table)]
@@ -79,8 +79,8 @@ def render_latex(document: ResultDocument) -> str:
 
 
 def render_csv(document: ResultDocument) -> str:
-    """Return the rows as CSV, with the union of their columns; missing values are empty."""
-    rows = [flat_cells(row) for row in document.rows]
+    """Render the rows as CSV with the union of their columns; missing values are empty."""
+    rows = [flatten_row(row) for row in document.rows]
     stream = io.StringIO()
     columns = dict.fromkeys(key for row in rows for key in row)
     writer = csv.DictWriter(stream, [*columns, *document.shared], lineterminator="\n", restval="")
@@ -90,28 +90,21 @@ def render_csv(document: ResultDocument) -> str:
     return stream.getvalue()
 
 
-def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested values to `difference.low`, and lists to texts joined by `;`."""
-    cells: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, Mapping):
-            cells.update(flat_cells(inner, f"{prefix}{key}."))
-        elif isinstance(inner, list | tuple):
-            cells[f"{prefix}{key}"] = ";".join("" if item is None else str(item) for item in inner)
-        else:
-            cells[f"{prefix}{key}"] = inner
+def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten nested values to columns such as `difference.low`, and join lists by `;`."""
+    cells = flatten(row)
+    for name, cell in cells.items():
+        if isinstance(cell, list | tuple):
+            cells[name] = ";".join("" if entry is None else str(entry) for entry in cell)
     return cells
 
 
 def _markdown_table(table: Table) -> str:
-    """Return a table in Markdown."""
     lines: list[Sequence[Cell]] = [table.header, ["---"] * len(table.header), *table.rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def _latex_table(table: Table) -> str:
-    """Return a `tabular` with the rules of booktabs."""
-
     def line(cells: Sequence[Cell]) -> str:
         return f"{' & '.join(escape_latex(str(cell)) for cell in cells)} \\\\"
 

@@ -1,4 +1,4 @@
-"""Format text for a terminal: width, word wrap, tables, colours."""
+"""Format text for a terminal: word wrap, tables, colours."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, TextIO
 
 from rlvr_cli.core.text import escape_for_terminal
 
-# Default width without a terminal.
+# Columns without a terminal.
 NO_TERMINAL = 120
 GAP = 2
-# Colours; never the only carrier of a meaning.
+# Colours, which only repeat what the text states.
 STYLES = {"good": "32", "bad": "31", "warn": "33", "strong": "1"}
-# Of runs and trials.
+# States of runs and trials.
 STATES = {
     "finished": "good",
     "running": "strong",
@@ -25,7 +25,7 @@ STATES = {
     "interrupted": "warn",
     **dict.fromkeys(("failed", "killed", "damaged"), "bad"),
 }
-# Unbreakable pieces of a line: commands, code in backticks, intervals, numbers with a unit.
+# Unbreakable parts of a line: commands, code in backticks, intervals, numbers with a unit.
 _PIECE = re.compile(
     r"(?:(?<=: )|^)rlvr \S.*?(?=[,;.)](?:\s|$)|$)\S*"
     r"|[^\s`]*`[^`\n]+`\S*"
@@ -51,29 +51,29 @@ Cell = str | Marked
 
 
 def format_state(state: str, more: str = "") -> Cell:
-    """Return the cell of a run's or trial's state, followed by ``more``."""
+    """Return a table cell with the state of a run or trial, followed by ``more``."""
     return Marked(f"{state}{more}", STATES[state]) if state in STATES else f"{state}{more}"
 
 
 def style_of(text: Cell) -> str | None:
-    """Return the style of a line: its mark's, or that of a warning."""
+    """Return the style of a marked line or of a warning, else None."""
     return text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether the stream is a terminal; a closed stream is None."""
+    """Return whether the stream is a terminal; None = a closed stream."""
     return stream is not None and stream.isatty()
 
 
 def use_colour(stream: TextIO | None) -> bool:
-    """Return whether to colour this stream: not with NO_COLOR, always with FORCE_COLOR, else on a terminal."""
+    """Return whether to colour the stream: never with NO_COLOR, always with FORCE_COLOR, else on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(stream) and os.environ.get("TERM") != "dumb")
 
 
 def colourize(text: str, style: str) -> str:
-    """Colour ``text`` by its style, for a :func:`use_colour` stream."""
+    """Wrap ``text`` in the escape sequence of its style."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
 
@@ -84,14 +84,14 @@ def print_stderr(text: str) -> None:
 
 
 def width() -> int:
-    """Return the columns of the terminal, also for a pipe such as `rlvr runs list | head`; COLUMNS wins."""
+    """Return the terminal's width in columns, also in a pipe such as `rlvr runs list | head`; COLUMNS has priority."""
     columns_set = os.environ.get("COLUMNS", "")
     if columns_set.isdecimal() and int(columns_set):
         return int(columns_set)
     for stream in (sys.stdout, sys.stderr, sys.stdin):
         try:
             columns = os.get_terminal_size(stream.fileno()).columns
-        except (OSError, ValueError, AttributeError):  # no terminal, closed, or no system stream
+        except (OSError, ValueError, AttributeError):  # not a terminal, closed, or not a system stream
             continue
         if columns:
             return columns
@@ -99,7 +99,7 @@ def width() -> int:
 
 
 def cell_width(text: str) -> int:
-    """Return the columns of ``text``."""
+    """Return the width of ``text`` in columns."""
     if text.isascii():
         return len(text)
     return sum(
@@ -128,7 +128,7 @@ def _wrap_line(line: str, columns: int) -> Iterator[str]:
 
 
 def _pieces(text: str, columns: int) -> Iterator[str]:
-    """Yield the unbreakable pieces of ``text`` that fit, except commands, which are always whole."""
+    """Yield the unbreakable parts of ``text``; those wider than ``columns`` are split, except commands."""
     for piece in _PIECE.findall(text):
         if cell_width(piece) <= columns or piece.startswith("rlvr "):
             yield piece
@@ -139,11 +139,10 @@ def _pieces(text: str, columns: int) -> Iterator[str]:
 def table_lines(
     header: Sequence[str], rows: Sequence[Sequence[Any]], columns: int | None, colours: bool = False
 ) -> list[str]:
-    """Format a table without a frame; cells are wrapped at words, and excess columns follow in a table below.
+    """Format a table without a frame. Cells are word-wrapped; columns that do not fit follow in a table below.
 
     Args:
-        header: the columns' names; all empty = no line for them.
-        columns: width limit; None = each row is one line.
+        header: column names; all empty = no header. columns: width limit; None = one line per row.
     """
     lines = [[escape_for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
     natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
@@ -166,7 +165,7 @@ def table_lines(
 
 
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield groups of columns that fit after the first column, and their widths."""
+    """Yield groups of columns that fit next to the first column, and their widths."""
     least = [
         max((_indent(cell) + cell_width(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
         for cells in zip(*lines, strict=True)
@@ -190,7 +189,7 @@ def _indent(cell: str) -> int:
 
 
 def _share_width(least: list[int], natural: list[int], columns: int) -> list[int]:
-    """Return widths between ``least`` and ``natural``, extending the columns with the most wrapped lines."""
+    """Return widths between ``least`` and ``natural``, widening the columns with the most wrapped lines first."""
     widths, room = list(least), columns - sum(least) - GAP * (len(least) - 1)
     while room > 0 and (growing := [index for index in range(len(widths)) if widths[index] < natural[index]]):
         widths[max(growing, key=lambda index: natural[index] / widths[index])] += 1

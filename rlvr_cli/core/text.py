@@ -1,29 +1,29 @@
-"""Text for the user: suggestions of names, escaping, shortening, formatting."""
+"""Format text for the user: suggestions, escaping, shortening, units."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Characters that are invalid in XML, move the cursor, or change the text direction.
+# Characters that are invalid in XML, move the cursor or change the text direction.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff"
-# Characters of zero width, which hide differences on a terminal.
-_WITHOUT_WIDTH = (
+# Zero-width characters, which hide differences on a terminal.
+_ZERO_WIDTH = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufff0-\ufffb"
 )
 _INVISIBLE = re.compile(f"[{_HIDDEN}]")
-_UNSAFE = re.compile(f"[{_HIDDEN}{_WITHOUT_WIDTH}\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]")
+_UNSAFE = re.compile(f"[{_HIDDEN}{_ZERO_WIDTH}\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]")
 
 _USER = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2})[^\s\"'`]*@", re.IGNORECASE)
-# Credentials without a scheme: `name:password@host/v1`; first the exceptions of the same form: a hub id with
-# configuration and revision, and a reward function with its file's digest.
+# Credentials without a scheme: `name:password@host/v1`. Exceptions of the same form, first: a hub id with configuration
+# and revision, and a reward function with its file's digest.
 _BARE_USER = re.compile(
     r"""(?P<name>
         (?: (?<![\w@./:-]) [A-Za-z0-9][\w.-]*/[\w.-]+:[\w.-]+@(?:refs/[\w./-]+|[\w.-]+)
@@ -36,11 +36,7 @@ _QUERY = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2}[^\s?#\"'`]*[?#])[^\s\"'`)\]]+"
 
 
 def template_environment(folder: Path, **options: Any) -> Environment:
-    """Return jinja2's environment for the templates in ``folder``: strict variables, no blank lines from tags.
-
-    Args:
-        options: further options of ``jinja2.Environment``.
-    """
+    """Return jinja2's environment for the templates in ``folder``: strict variables, no blank lines from tags."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(folder)
@@ -55,29 +51,29 @@ def template_environment(folder: Path, **options: Any) -> Environment:
 
 
 def escape_control(text: str) -> str:
-    """Escape each non-printable character, as `\\x1b`, except tab and newline."""
+    """Escape non-printable characters, as `\\x1b`, except tab and newline."""
     return _INVISIBLE.sub(_escape, text)
 
 
 def escape_for_terminal(text: str) -> str:
-    """Escape ``text`` for a terminal: :func:`escape_control`, and characters of zero width."""
+    """Escape non-printable and zero-width characters for a terminal."""
     return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def escape_json(text: str) -> str:
-    """Escape JSON for a terminal, with JSON's escapes: the same values."""
+    """Escape JSON for a terminal with JSON escapes, which keeps its values."""
     return _UNSAFE.sub(_json_escape, text)
 
 
 def redact_secrets(text: str) -> str:
-    """Remove possible secrets of addresses from ``text``: name and password, query and fragment."""
+    """Replace possible secrets in addresses by ***: credentials, query and fragment."""
     if "@" in text:
         text = _BARE_USER.sub(lambda match: match["name"] or "***@", _USER.sub(r"\1***@", text))
     return _QUERY.sub(r"\1***", text) if ":/" in text else text
 
 
 def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the name most similar to `word` (transpositions allowed), or None below `cutoff` (1 = equal)."""
+    """Return the name most similar to `word`, allowing transpositions; None below similarity `cutoff` (1 = equal)."""
     by_lower, word = {name.lower(): name for name in names}, word.lower()
     swapped = (word[:at] + word[at : at + 2][::-1] + word[at + 2 :] for at in range(len(word) - 1))
     if exact := next((text for text in swapped if text in by_lower and text != word), None):
@@ -87,50 +83,49 @@ def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return ` Did you mean X?`, with a leading blank, or ""."""
+    """Return ` Did you mean X?` with a leading blank, or ""."""
     guess = nearest(word, names)
     return f" Did you mean `{guess}`?" if guess else ""
 
 
-def ellipsize(names: Sequence[str], most: int) -> str:
-    """Return the first ``most`` names and the number of others: `a, b and 3 more`."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def ellipsize(names: Sequence[str], limit: int) -> str:
+    """Join the first ``limit`` names and the number of others: `a, b and 3 more`."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def to_one_line(text: str) -> str:
-    """Return ``text`` on one line, escaped by :func:`escape_control`."""
+    """Join the lines of ``text`` and escape non-printable characters."""
     return escape_control(" ".join(text.split()))
 
 
-def shorten(text: str, most: int) -> str:
-    """Return ``text``, shortened to ``most`` characters by "…" in the middle."""
-    if len(text) <= most:
+def shorten(text: str, limit: int) -> str:
+    """Shorten ``text`` to ``limit`` characters by "…" in the middle."""
+    if len(text) <= limit:
         return text
-    tail = (most - 1) // 2
-    return f"{text[: most - 1 - tail]}…{text[len(text) - tail :]}"
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def unique_labels(names: Sequence[str], most: int) -> dict[str, str]:
-    """Return a unique label of at most ``most`` characters for each name.
+def unique_labels(names: Sequence[str], limit: int) -> dict[str, str]:
+    """Return a unique label of at most ``limit`` characters for each name.
 
     Names that :func:`shorten` makes equal keep their differing part, or get a number.
     """
-    labels = {name: shorten(name, most) for name in names}
-    apart, head = dict(labels), most // 3
+    labels = {name: shorten(name, limit) for name in names}
+    unique, head = dict(labels), limit // 3
     for name in names:
-        like = [other for other in names if other != name and labels[other] == labels[name]]
-        if like:
-            differ = max(_common_prefix_length(name, other) for other in like)
-            start = max(head, differ - most // 4)
-            apart[name] = f"{name[:head]}…{name[start : start + most - head - 1]}"
-    if len(set(apart.values())) == len(apart):
-        return apart
-    return {name: f"{number}: {shorten(name, most - 5)}" for number, name in enumerate(labels, start=1)}
+        if equal := [other for other in names if other != name and labels[other] == labels[name]]:
+            common = max(len(os.path.commonprefix([name, other])) for other in equal)  # noqa: RUF071 - characters
+            start = max(head, common - limit // 4)
+            unique[name] = f"{name[:head]}…{name[start : start + limit - head - 1]}"
+    if len(set(unique.values())) == len(unique):
+        return unique
+    return {name: f"{number}: {shorten(name, limit - 5)}" for number, name in enumerate(labels, start=1)}
 
 
 def join_and(words: list[str]) -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
+    """Join words: `a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
@@ -140,14 +135,10 @@ def capitalize(text: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format seconds: `8.1 s`, `3.3 min`, `2.1 h`."""
+    """Format seconds with one decimal: `8.1 s`, `3.3 min`, `2.1 h`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _common_prefix_length(first: str, other: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
 def count(number: int, name: str) -> str:
@@ -165,7 +156,7 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds: `3 h 20 min`, `5 d 4 h`, `42 s`."""
+    """Format seconds in whole units: `3 h 20 min`, `5 d 4 h`, `42 s`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

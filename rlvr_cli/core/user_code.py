@@ -1,8 +1,8 @@
-"""User files: a method, a task or reward functions in Python, imported by path.
+"""User files: methods, tasks and reward functions in Python, imported by path.
 
-A configuration refers to a file as ``PATH.py@DIGEST``, the digest of its text and of the modules that it imports from
-its folder. A run keeps copies in its folder ``code/``, which references in the run's configuration resolve to first.
-Commands that only read do not import user files.
+A configuration refers to a file as ``PATH.py@DIGEST``; the digest covers its text and the modules that it imports from
+its folder. A run keeps copies in its folder ``code/``, to which references in its configuration resolve first. Commands
+that only read do not import user files.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ REFERENCE = re.compile(r"(?P<path>.+\.py)(?:@(?P<digest>[0-9a-f]{12}))?")
 COPIES = "code"
 # Timeout of an import, in seconds.
 IMPORT_TIMEOUT = 60.0
-# Prefix of the names of user files' modules, and their attribute with the executed text.
+# Prefix of the module names of user files, and the module attribute with the executed text.
 PREFIX, TEXT = "rlvr_user_", "__text__"
 
 
 @dataclass(frozen=True)
 class UserFile:
-    """A Python file of the user's, with its text.
+    """A user's Python file with its text.
 
     Attributes:
-        path: absolute. text: its content, with `\\n` at the ends of lines.
-        imports: the modules that it imports from its folder: text by the path below the folder.
+        path: absolute. text: its content, with `\\n` line endings.
+        imports: text of the modules that it imports from its folder, by path relative to the folder.
     """
 
     path: Path
@@ -58,12 +58,12 @@ class UserFile:
 
     @cached_property
     def sha256(self) -> str:
-        """Return the hash of the text and of the imported modules."""
+        """Return the SHA-256 of the text and the imported modules."""
         return text_digest(json.dumps([self.text, dict(self.imports)]) if self.imports else self.text)
 
     @property
     def digest(self) -> str:
-        """Return the first digits of the hash, as references have them."""
+        """Return the first 12 digits of the hash, as used in references."""
         return self.sha256[:12]
 
     @property
@@ -72,12 +72,12 @@ class UserFile:
         return f"{self.path}@{self.digest}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the file as JSON, for a worker."""
+        """Return the file as JSON for a worker."""
         return {"path": str(self.path), "text": self.text, "imports": dict(self.imports)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> UserFile:
-        """Return the file of :meth:`as_json`."""
+        """Return a file from :meth:`as_json`."""
         return cls(Path(value["path"]), value["text"], value["imports"])
 
     def location(self, name: str) -> str:
@@ -98,15 +98,15 @@ class UserFile:
 
     @property
     def module(self) -> str:
-        """Return the name of the module that the file is."""
+        """Return the name of the file's module."""
         return f"{PREFIX}{re.sub(r'[^A-Za-z0-9_]', '_', self.path.stem)}_{self.digest}"
 
 
 def read_user_file(path: Path) -> UserFile:
-    """Read a file and its imports from its folder. Raises UserError for anything but Python text."""
+    """Read a file and its imports from its folder. Raises UserError if it is missing or not a text file."""
     path = path.parent.resolve() / path.name
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
+        raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}. Give a Python file.")
     if not path.exists():
         near = [str(other) for other in path.parent.glob(f"*{SUFFIX}")]
         raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}")
@@ -125,45 +125,45 @@ def _read(path: Path) -> str:
 
 
 def _imports_of(path: Path, text: str) -> dict[str, str]:
-    """Read the modules of the file's folder that it imports, directly or not; packages as a whole."""
-    folder, texts, waiting = path.parent, dict[str, str](), [text]
-    while waiting:
+    """Read the modules that the file imports from its folder, transitively; packages as a whole."""
+    folder, texts, queue = path.parent, dict[str, str](), [text]
+    while queue:
         try:
-            nodes = list(ast.walk(ast.parse(waiting.pop())))
+            nodes = list(ast.walk(ast.parse(queue.pop())))
         except (SyntaxError, ValueError):
-            continue  # reported with its line when it is executed
+            continue  # reported, with its line, on import
         names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
         names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
         for top in {name.partition(".")[0] for name in names}:
             if _is_library(top, folder):
                 continue
             package, module = folder / top, folder / f"{top}{SUFFIX}"
-            # As in `import`: a folder without __init__.py is a package unless a module has its name.
+            # As for `import`: a folder without __init__.py is a package unless a module has its name.
             is_package = package.is_dir() and ((package / "__init__.py").is_file() or not module.is_file())
             for file in sorted(package.rglob(f"*{SUFFIX}")) if is_package else [module]:
                 key = file.relative_to(folder).as_posix()
                 if file.is_file() and file != path and key not in texts:
                     texts[key] = _read(file)
-                    waiting.append(texts[key])
+                    queue.append(texts[key])
     return dict(sorted(texts.items()))
 
 
 def _is_library(name: str, folder: Path) -> bool:
-    """Return whether a module of that name is installed, which takes precedence over the folder's."""
-    others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
-    paths = [path for path in sys.path if path not in others]
-    # This package, which may be in an editable checkout that the search excludes.
+    """Return whether a module of that name is installed; it takes precedence over the folder's."""
+    excluded = {"", str(Path.cwd()), str(folder), *_FOLDERS}
+    paths = [path for path in sys.path if path not in excluded]
+    # rlvr_cli itself may be an editable checkout in an excluded folder.
     names = sys.stdlib_module_names | {"rlvr_cli"}
     return name in names or PathFinder.find_spec(name, paths) is not None
 
 
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:
-    """Read the file that a configuration, in ``folder``, or the command line refers to.
+    """Read the file that a configuration in ``folder``, or the command line, refers to.
 
-    A reference with a digest is first searched among the copies next to the configuration. Paths are relative to the
-    folder, or else to the current one.
+    A reference with a digest resolves first to the copies next to the configuration. Paths are relative to the folder,
+    else to the current one.
 
-    Raises UserError for a missing file, or another digest.
+    Raises UserError for a missing file or another digest.
     """
     match = REFERENCE.fullmatch(written)
     if match is None:
@@ -181,19 +181,19 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
 
 
 def resolve_path(written: str, folder: Path | None) -> Path:
-    """Resolve a path relative to the folder, or else to the current one."""
+    """Resolve a path relative to the folder, else to the current one."""
     path = local_path(written)
     near = path if folder is None else folder / path
     return near if near.exists() or not path.exists() else path
 
 
 def strip_folder(reference: str) -> str:
-    """Return a reference without its folder, which identifies a file in any location."""
+    """Return a reference without its folder, for comparisons."""
     return reference.rpartition("/")[2]
 
 
-class _Text(SourceFileLoader):
-    """Loads a module from its text, even if the file has changed since it was read."""
+class _TextLoader(SourceFileLoader):
+    """Loads a module from its recorded text, even if the file has changed."""
 
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
@@ -206,22 +206,22 @@ class _Text(SourceFileLoader):
         raise OSError("no bytecode")
 
 
-class _Neighbours:
-    """Finds the modules that a user file imports from its folder, before modules of the current folder."""
+class _FolderFinder:
+    """Finds the modules that a user file imports from its folder, before those of the current folder."""
 
     def __init__(self, file: UserFile) -> None:
         self.folder = str(file.path.parent)
         self.texts = file.imports
         self.names = {name.partition("/")[0].removesuffix(SUFFIX) for name in file.imports}
-        # This file's modules, while `sys.modules` has another file's of the same names.
+        # This file's modules while `sys.modules` has those of another file.
         self.modules: dict[str, ModuleType] = {}
 
     def provides(self, name: str) -> bool:
         return name.partition(".")[0] in self.names
 
     def activate(self) -> None:
-        """Put the folder's modules into `sys.modules`, as two folders may have modules of one name."""
-        first = next((finder for finder in sys.meta_path if isinstance(finder, _Neighbours)), None)
+        """Put the folder's modules into `sys.modules`: two folders may have modules of the same name."""
+        first = next((finder for finder in sys.meta_path if isinstance(finder, _FolderFinder)), None)
         if first is self:
             return
         if first is not None:
@@ -238,7 +238,7 @@ class _Neighbours:
         for key in (f"{base}{SUFFIX}", f"{base}/__init__{SUFFIX}"):
             if key in self.texts:
                 origin = f"{self.folder}/{key}"
-                return spec_from_file_location(name, origin, loader=_Text(name, origin, self.texts[key]))
+                return spec_from_file_location(name, origin, loader=_TextLoader(name, origin, self.texts[key]))
         if any(key.startswith(f"{base}/") for key in self.texts):
             spec = ModuleSpec(name, None, is_package=True)
             spec.submodule_search_locations = [f"{self.folder}/{base}"]
@@ -246,15 +246,15 @@ class _Neighbours:
         return PathFinder.find_spec(name, [self.folder] if path is None else path)
 
 
-_neighbours = cache(_Neighbours)
+_folder_finder = cache(_FolderFinder)
 _FOLDERS: set[str] = set()
 _LOADED: dict[tuple[Path, str], ModuleType] = {}
 
 
 def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
-    """Import the file; a text is executed once. Its folder stays last in `sys.path`, for imports in functions.
+    """Import the file; each text is executed once. Its folder stays last in `sys.path`, for imports in functions.
 
-    Raises UserError: one line with file, line and error, also for `sys.exit` and a timeout.
+    Raises UserError, one line with file, line and error, also for `sys.exit` and a timeout.
     """
     key = (file.path, file.digest)
     if key not in _LOADED:
@@ -273,10 +273,10 @@ def _execute(file: UserFile) -> ModuleType:
     vars(module).update({"__file__": str(file.path), TEXT: file.text})
     # Dataclasses, pickle and pydantic look up classes by their module.
     sys.modules[file.module] = module
-    # Bytecode of the folder's modules could be used for a later text of the same second.
+    # Bytecode of the folder's modules could be reused for text changed within the same second.
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        # The hashed text, even if the file has changed.
+        # Execute the hashed text, even if the file has changed.
         exec(compile(file.text, file.path, "exec", dont_inherit=True), vars(module))  # noqa: S102
     except BaseException:
         del sys.modules[file.module]
@@ -287,16 +287,16 @@ def _execute(file: UserFile) -> ModuleType:
 
 
 def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
-    """Import the file and return its object ``name``. Raises UserError as :func:`load_module`, or without the name."""
+    """Import the file and return its object ``name``. Raises UserError as :func:`load_module`, or if missing."""
     values = vars(load_module(file, seconds))
     if name not in values:
         names = [key for key in values if getattr(values[key], "__module__", None) == file.module and key[0] != "_"]
-        has = f"has {', '.join(names)}" if names else "defines nothing"
-        raise UserError(f"{display_path(file.path)}: has no {name}.{did_you_mean(name, names)} It {has}.")
+        defined = ", ".join(names) or "nothing"
+        raise UserError(f"{display_path(file.path)}: has no {name}.{did_you_mean(name, names)} It defines {defined}.")
     return values[name]
 
 
-class _TooLong(BaseException):
+class _Timeout(BaseException):
     """Timeout. Derives from BaseException so that `except Exception` in user code does not catch it."""
 
 
@@ -308,22 +308,22 @@ def guard(
     kind: type[UserError | RunError] = RunError,
     about: str = "",
 ) -> Iterator[None]:
-    """Run user code in this process; its errors become ``kind``, one line with the location in the user's file.
+    """Run user code in this process; raise its errors as ``kind``, one line with the location in the user's file.
 
-    Its output goes to standard error, and the current folder is restored. A call of `os._exit` ends this process, so
-    files are first tried in a separate one.
+    Output goes to standard error, and the current folder is restored. `os._exit` ends this process, so files are tried
+    in a separate process first.
 
     Args:
-        called: name of the call. seconds: timeout, in the main thread only. about: end of the message.
+        called: name of the call. seconds: timeout (main thread only). about: end of the message.
     """
     folder = Path.cwd()
-    _neighbours(file).activate()
+    _folder_finder(file).activate()
     try:
         with contextlib.redirect_stdout(sys.stderr), _deadline(seconds):
             yield
     except (UserError, RunError):
         raise
-    except _TooLong as error:
+    except _Timeout as error:
         if seconds is None:
             raise
         raise kind(f"{error_line(error, file)}: {called} took more than {seconds:g} s{about}.") from None
@@ -332,7 +332,7 @@ def guard(
             raise kind(f"{error_line(error, file)}: {format_error(error)}{about}") from error
         raise kind(f"{display_path(file.path)}:{error.lineno}: syntax error: {error.msg}{about}") from None
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        # With the default handler of SIGINT this may be Ctrl-C.
+        # With the default SIGINT handler this may be Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise
         if type(error).__name__ == "OutOfMemoryError":
@@ -345,17 +345,17 @@ def guard(
 
 @contextlib.contextmanager
 def _deadline(seconds: float | None) -> Iterator[None]:
-    """Raise _TooLong after ``seconds``. Only in the main thread; an earlier timer is restored."""
+    """Raise _Timeout after ``seconds``, in the main thread only; restore an earlier timer."""
     earlier, _ = signal.getitimer(signal.ITIMER_REAL)
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or 0 < earlier < seconds:
         yield
         return
 
-    def late(*_: Any) -> None:
-        raise _TooLong
+    def expire(*_: Any) -> None:
+        raise _Timeout
 
-    began, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -374,21 +374,20 @@ def error_line(error: BaseException, file: UserFile) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Format an exception's type and text on one line."""
+    """Format an exception's type and message on one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def describe_value(value: Any) -> str:
-    """Format a value with its type on one line, for an error."""
+    """Format a value with its type on one line, for an error message."""
     return f"{' '.join(repr(value).split())[:60]} ({type(value).__name__})"
 
 
 def user_error_message(error: BaseException) -> str | None:
-    """Return the message for an exception from a user file, or a library that it called; else None."""
+    """Return the message of an exception from a user file or a library that it called, else None."""
     ours = str(Path(__file__).parents[1])
-    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    for frame, line in reversed(frames):
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
             return f"{display_path(frame.f_code.co_filename)}:{line}: {format_error(error)}"
         if frame.f_code.co_filename.startswith(ours):
@@ -397,41 +396,41 @@ def user_error_message(error: BaseException) -> str | None:
 
 
 def run_async(value: Any) -> Any:
-    """Return a value, or the result of an awaitable."""
+    """Run an awaitable and return its result; return any other value as is."""
     return _event_loop().run_until_complete(value) if inspect.isawaitable(value) else value
 
 
 @cache
 def _event_loop() -> Any:
-    """Create the event loop shared by all calls, since a module's clients are bound to a loop."""
-    import asyncio  # slow to import, and few files need it
+    """Create the event loop of all calls, since a module's clients are bound to a loop."""
+    import asyncio  # slow to import, and rarely needed
 
     return asyncio.new_event_loop()
 
 
 def display_path(path: Path | str) -> str:
-    """Return a path relative to the current folder if it is inside."""
+    """Return a path relative to the current folder if it is inside, for display."""
     with contextlib.suppress(ValueError, OSError):
         return str(Path(path).relative_to(Path.cwd()))
     return str(path)
 
 
 def load_classes(file: UserFile) -> list[type]:
-    """Import the file and return the classes that it defines. Raises as :func:`load_module`."""
+    """Import the file and return the classes that it defines. Raises UserError as :func:`load_module`."""
     module = load_module(file)
     values = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
     return [kind for kind in values if kind.__module__ == module.__name__]
 
 
 def function_line(function: Any, file: UserFile) -> str:
-    """Return the location of a function or property, as `my.py:12`; line 1 if it is of another file."""
+    """Return the location of a function or property, as `my.py:12`; line 1 if it is from another file."""
     code = getattr(inspect.unwrap(getattr(function, "fget", function)), "__code__", None)
     line = code.co_firstlineno if code is not None and code.co_filename == str(file.path) else 1
     return f"{display_path(file.path)}:{line}"
 
 
 def save_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[str, str]]]:
-    """Write the files into ``folder``/code, each in a folder of its digest; return their entry in the manifest."""
+    """Write the files to ``folder``/code, each in a folder of its digest; return their entry for the manifest."""
     entries = []
     for file in files:
         copy = folder / COPIES / file.digest
@@ -443,14 +442,14 @@ def save_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[
 
 
 def edited_file_warnings(manifest: Mapping[str, Any]) -> list[str]:
-    """Return warnings about the run's files that were edited since; deleted files are not reported."""
-    sentences = []
+    """Return warnings about the run's user files that were edited since; deleted files are ignored."""
+    warnings = []
     for entry in manifest.get("user_files") or ():
         path = Path(str(entry["file"]))
         with contextlib.suppress(UserError):
             if path.is_file() and read_user_file(path).sha256 != entry["sha256"]:
-                sentences.append(
-                    f"{display_path(path)} was changed since, or what it imports from its folder; the run uses its "
-                    "own copy. To use the new one, name it on the command line of a new run or evaluation."
+                warnings.append(
+                    f"{display_path(path)} or a module that it imports was edited since; the run uses its copy. "
+                    "To use the new version, give it on the command line of a new run or evaluation."
                 )
-    return sentences
+    return warnings

@@ -67,7 +67,7 @@ class YamlDocument:
 
 
 class YamlProblem(Exception):
-    """An error in a YAML text: `line` (from 1, or None) and a message."""
+    """An error in YAML text: `line` (from 1, or None) and message."""
 
     def __init__(self, line: int | None, message: str) -> None:
         super().__init__(message)
@@ -96,12 +96,12 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise YamlProblem(None, f"cannot be read: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
-        raise YamlProblem(None, f"is larger than {MAX_BYTES:,} bytes; a configuration is a few kilobytes")
+        raise YamlProblem(None, f"is larger than the maximum of {MAX_BYTES:,} bytes")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise YamlProblem(line, "is not UTF-8 text; save the file as UTF-8") from None
+        raise YamlProblem(line, "is not UTF-8 text. Save the file as UTF-8") from None
 
 
 def parse(text: str) -> YamlDocument:
@@ -110,10 +110,9 @@ def parse(text: str) -> YamlDocument:
     Raises:
         YamlProblem: a syntax error, a repeated key, an alias, a tag, or excessive depth or size.
     """
-    wrong = _NOT_PRINTABLE.search(text)
-    if wrong:
-        line = text.count("\n", 0, wrong.start()) + 1
-        raise YamlProblem(line, f"has a control character (U+{ord(wrong[0]):04X})")
+    if control := _NOT_PRINTABLE.search(text):
+        line = text.count("\n", 0, control.start()) + 1
+        raise YamlProblem(line, f"has a control character (U+{ord(control[0]):04X})")
     try:
         return _Reader(text).document()
     except yaml.MarkedYAMLError as error:
@@ -141,9 +140,9 @@ def yaml_text(value: Any) -> str:
 
 def _check_regular(mode: int) -> None:
     if stat.S_ISDIR(mode):
-        raise YamlProblem(None, "is a folder; name a YAML file in it")
+        raise YamlProblem(None, "is a folder; give a YAML file")
     if not stat.S_ISREG(mode):
-        raise YamlProblem(None, "is a pipe, a device or a socket; a configuration is a file")
+        raise YamlProblem(None, "is a pipe, a device or a socket; give a YAML file")
 
 
 class _Reader:
@@ -162,7 +161,7 @@ class _Reader:
             elif isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise YamlProblem(_line(event), "a second YAML document starts here; put it into another file")
+                    raise YamlProblem(_line(event), "a second YAML document starts here; move it to another file")
         return YamlDocument(data, self._lines)
 
     def _value(self, event: Any, path: KeyPath) -> Any:
@@ -170,7 +169,7 @@ class _Reader:
         self._lines.setdefault(path, line)
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise YamlProblem(line, f"has more than {MAX_NODES:,} values; a configuration has fewer")
+            raise YamlProblem(line, f"has more than the maximum of {MAX_NODES:,} values")
         if isinstance(event, yaml.AliasEvent):
             raise YamlProblem(line, f"alias `*{event.anchor}`: aliases are not allowed; write the value out")
         if event.tag is not None:
@@ -178,7 +177,7 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent):
             return _scalar(event.value, line) if event.implicit[0] else event.value
         if len(path) >= MAX_DEPTH:
-            raise YamlProblem(line, f"is nested deeper than {MAX_DEPTH} levels; a configuration has 4")
+            raise YamlProblem(line, f"is nested deeper than the maximum of {MAX_DEPTH} levels")
         return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
 
     def _list(self, path: KeyPath) -> list[Any]:
@@ -192,7 +191,7 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
             line = _line(event)
             if isinstance(event, yaml.CollectionStartEvent):
-                raise YamlProblem(line, "a key is a list or a mapping; a key is a single name")
+                raise YamlProblem(line, "a key must be a single name; got a list or a mapping")
             key = self._value(event, (*path, "?"))
             if key in result:
                 dotted = ".".join(map(str, (*path, key)))
@@ -212,7 +211,7 @@ def _scalar(text: str, line: int) -> Any:
         return None
     if _INT.match(text):
         if len(text) > 30:
-            raise YamlProblem(line, f"the number {text[:12]}... has {len(text)} digits; no key takes one that long")
+            raise YamlProblem(line, f"the number {text[:12]}... has {len(text)} digits; the maximum is 30")
         return int(text)
     if _FLOAT.match(text):
         # float() reads all of YAML's spellings except its dotted infinities and NaN.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.describe.sheet import validate_name
 from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import Method
@@ -54,17 +54,13 @@ def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
     configs: list[Method] = []
     problems: list[str] = []
     for name in names:
-        try:
-            config = variant_config(name)
-        except UserError as error:
-            problems += error.problems
-            continue
-        if config.reward.noise > 0:
-            problems.append(
-                f"{config.name}: reward noise acts when a rollout is collected and has no effect on a saved one. "
-                "Choose another method."
-            )
-        configs.append(config)
+        with collect_problems(problems):
+            configs.append(config := variant_config(name))
+            if config.reward.noise > 0:
+                problems.append(
+                    f"{config.name}: reward noise acts when a rollout is collected and has no effect on a saved one. "
+                    "Choose another method."
+                )
     if problems:
         raise UserError(problems)
     return tuple(configs)

@@ -14,12 +14,13 @@ from typing import Any
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.user_files import names_user_file
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import AnyMethod
 from rlvr_cli.methods.names import BUILT_IN, MethodTables, parse_method_name, presets_of
-from rlvr_cli.methods.preset import Preset, flat
+from rlvr_cli.methods.preset import Preset
 
 DEFAULT = "default"
 # Choice of the configuration -> what it decides.
@@ -184,7 +185,7 @@ def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: 
 
 def _setter(presets: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
     """Return the last preset that sets a key and the source of its value; `default` and "" if no preset sets it."""
-    setters = [preset for preset in presets if dotted in dict(flat(_values(preset, presets[0])))]
+    setters = [preset for preset in presets if dotted in flatten(_values(preset, presets[0]))]
     return (setters[-1].name, setters[-1].sources[dotted]) if setters else (DEFAULT, "")
 
 
@@ -201,7 +202,7 @@ def _changes(presets: tuple[Preset, ...]) -> Iterator[KeyChange]:
 
 def _resolve(name: str) -> dict[str, Any]:
     plain = load_config(method=name, import_files=True).method.model_dump(exclude={"name", "files"})
-    return dict(flat(plain))
+    return flatten(plain)
 
 
 def _values(preset: Preset, base: Preset) -> dict[str, Any]:

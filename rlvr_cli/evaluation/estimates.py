@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.sample_store import SampleKey
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.methods.preset import flat
+from rlvr_cli.evaluation.sample_store import SampleKey
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
 from rlvr_cli.store.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
@@ -169,7 +169,7 @@ def compare_evaluations(before: Evaluation, after: Evaluation) -> dict[str, Pair
     The prompt style may differ, as it belongs to the model. Raises UserError for other differences in settings or
     problems, which would confound the difference between models.
     """
-    first, second = (dict(flat(evaluation.settings)) for evaluation in (before, after))
+    first, second = (flatten(evaluation.settings) for evaluation in (before, after))
     problems = [
         f"{before.folder} and {after.folder} differ in {key}: {first.get(key)} and {second.get(key)}."
         for key in dict.fromkeys([*first, *second])

@@ -13,8 +13,8 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, lock_folder, truncate_jsonl, write_json, write_text
 from rlvr_cli.core.hashes import digest
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.methods.preset import flat
 from rlvr_cli.store.evaluation import CHECK, META_FORMAT, PROMPTS, read_prompts, read_samples, sample_check
 from rlvr_cli.store.metrics import GREEDY
 from rlvr_cli.tasks.base import Task
@@ -181,7 +181,7 @@ class SampleStore:
         if version != META_FORMAT:
             raise UserError(f"{self.meta_path}: is of another version of rlvr. Remove {self.folder} to evaluate again.")
         if recorded.get("fingerprint") != digest(self.identity):
-            old, new = dict(flat(recorded)), dict(flat(self.identity))
+            old, new = flatten(recorded), flatten(self.identity)
             keys = (old.keys() | new.keys()) - {"format", "fingerprint"}
             different = sorted(key for key in keys if old.get(key) != new.get(key)) or ["fingerprint"]
             raise UserError(

@@ -77,7 +77,7 @@ class ACPO(PolicyLoss):
         return self
 
     def bin_tokens(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """(K + 1,) edges, (K,) count and (K,) sigma of the bins of all of a step's tokens, float64."""
+        """Return (K + 1,) edges, (K,) counts and (K,) sigma of the bins over all tokens of a step, float64."""
         valid = tokens.mask.bool()
         old_log_probs = tokens.old_log_probs.detach().double()[valid]
         probabilities = torch.exp(old_log_probs)
@@ -86,14 +86,14 @@ class ACPO(PolicyLoss):
         return edges, *_bin_std(distance, self._bin_index(probabilities, edges), self.bins)
 
     def statistics(self, tokens: Tokens) -> Tensor:
-        """(2, K + 1) float64: the bins' edges; e_1 ... e_K and the tokens' average of them."""
+        """Return (2, K + 1) float64: the bins' edges; e_1 ... e_K and their average over tokens."""
         edges, count, sigma = self.bin_tokens(tokens)
         eps = self.alpha * sigma + self.eps_b
         average = (eps * count).sum() / count.sum() if count.any() else eps.mean()
         return torch.stack([edges, torch.cat([eps, average.view(1)])])
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, Tensor]:
-        """(B, T) or () eps_low and eps_high.
+        """Return eps_low and eps_high, (B, T) or ().
 
         Raises:
             ValueError: without the statistics of the whole step.
@@ -120,14 +120,14 @@ class ACPO(PolicyLoss):
         return torch.stack([quantile(probabilities, share) for share in shares.tolist()])
 
     def _bin_index(self, probabilities: Tensor, edges: Tensor) -> Tensor:
-        """Index of the bin, lower edge included; what lies outside the edges belongs to the outermost bins."""
+        """Return the bin index; lower edges are inclusive, and the outermost bins are unbounded."""
         return torch.bucketize(probabilities, edges[1:-1].contiguous(), right=True)
 
 
 def _bin_std(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """(K,) count and standard deviation (ddof 0; 0 for an empty bin) of the (n,) ``values`` of each bin.
+    """Return (K,) counts and standard deviations (ddof 0; 0 for an empty bin) of (n,) ``values`` by bin.
 
-    The mean is subtracted before squaring, and :class:`ACPO` gives r - 1 for r: a small spread around 1 does not drown.
+    The mean is subtracted before squaring, and :class:`ACPO` passes r - 1, for accuracy at small spreads around 1.
     """
     empty = torch.zeros(number, dtype=torch.float64, device=values.device)
     count = empty.scatter_add(0, bins, torch.ones_like(values))

@@ -41,15 +41,15 @@ class Aggregation(Part, Choice, ABC):
     )
 
     def with_length(self, tokens: int) -> Aggregation:
-        """The same with L = ``tokens``, which ``constant_length`` alone reads."""
+        """Return a copy with L = ``tokens``, which only ``constant_length`` reads."""
         return self
 
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
-        """() what must be counted over a step: rows. Adds up over micro-batches and processes.
+        """Return () the number of counted rows, which adds up over micro-batches and processes.
 
         Args:
-            mask: (B, T). advantages: (B, T) or (B, 1), as estimated: a shaping that drops tokens does not make the
-                others weigh more.
+            mask: (B, T). advantages: (B, T) or (B, 1), before shaping, so that dropped tokens do not raise the weight
+                of others.
         """
         valid = mask.bool()
         if self.sequences == "all":
@@ -59,7 +59,7 @@ class Aggregation(Part, Choice, ABC):
 
     @abstractmethod
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
-        """(B, T) 1/Z of each token in float64, 0 on padding; ``count`` is that of the whole step."""
+        """Return (B, T) 1/Z of each token in float64, 0 on padding; ``count``: of the whole step."""
 
 
 class TokenMean(Aggregation):
@@ -75,7 +75,7 @@ class TokenMean(Aggregation):
         return TokenMean()
 
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
-        """() tokens."""
+        """Return () the number of tokens."""
         return mask.bool().sum(dtype=torch.float64)
 
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
@@ -101,12 +101,12 @@ class ConstantLength(Aggregation):
         "constant_length", description="constant_length = max_new_tokens times the number of rows."
     )
 
-    # L, tokens: the longest completion of the run.
+    # L: the run's maximum length in tokens.
     _max_length: int | None = PrivateAttr(None)
 
     @property
     def max_length(self) -> int:
-        """L, tokens.
+        """The maximum length L in tokens.
 
         Raises:
             ValueError: :meth:`with_length` has not set it.
@@ -125,9 +125,9 @@ class ConstantLength(Aggregation):
 
 
 def prompt_factors(mask: Tensor, advantages: Tensor, group_size: int) -> Tensor:
-    """(N, 1) what makes every prompt weigh the same: mean of trained rows a prompt / trained rows of this row's prompt.
+    """Return (N, 1) factors for equal weight per prompt: mean trained rows a prompt / those of the row's prompt.
 
-    A prompt without a trained row is left out of the mean. With all rows in one optimizer step, these factors and
+    Prompts without trained rows are excluded from the mean. With all rows in one optimizer step, these factors and
     ``sequences: trained`` give the mean over prompts of 1/|A+| sum over the prompt's rows (landscape paper, equations 8
     and 9); with several the divisor is the step's share of the rows.
 

@@ -62,7 +62,7 @@ class ASPO(PolicyLoss):
         return self.needs_entropies
 
     def low_entropy_mask(self, tokens: Tokens) -> Tensor:
-        """Select (B, T) the valid tokens whose entropy does not exceed their row's quantile (linear interpolation)."""
+        """Return (B, T) True for valid tokens whose entropy is at most their row's quantile (linear interpolation)."""
         if tokens.entropies is None:
             raise ValueError("ASPO with eps_high_entropy needs the entropies of the tokens")
         valid = tokens.mask.bool()

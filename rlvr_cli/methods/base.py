@@ -1,4 +1,4 @@
-"""Inputs and interfaces of a method: tokens and rollouts; advantages, policy losses, shapings."""
+"""Inputs of methods (tokens, rollouts) and interfaces of their components."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Tokens:
         old_log_probs: (B, T) the same under the policy that sampled the rollout.
         advantages: (B, T) or (B, 1) advantage A of each token.
         mask: (B, T) 1 on valid tokens, 0 on padding.
-        entropies: (B, T) entropy of the current policy at each position, nats; only where a method needs it.
+        entropies: (B, T) entropy of the current policy at each position, nats; only if a method needs it.
         ref_log_probs: (B, T) log-probs under the reference policy, if the method uses it.
-        low_threshold: (B, 1) old probability below which a token belongs to the low pass; only where the
-            passes have one that is not a constant.
+        low_threshold: (B, 1) old probability below which a token belongs to the low pass; only if it is not constant.
     """
 
     log_probs: Tensor
@@ -64,11 +63,11 @@ class Regions:
 
 
 def regions(tokens: Tokens, eps_low: float | Tensor, eps_high: float | Tensor, ratio: Tensor | None = None) -> Regions:
-    """Sort every valid token into one of the five regions.
+    """Assign every valid token to one of the five regions.
 
     Args:
-        eps_low, eps_high: the bounds, one for all tokens or broadcastable to (B, T).
-        ratio: the ratio to compare with the bounds; None = the token's.
+        eps_low, eps_high: the bounds, numbers or broadcastable to (B, T).
+        ratio: compared with the bounds; None = the token's.
     """
     ratio = tokens.ratio.detach() if ratio is None else ratio.detach().expand_as(tokens.log_probs)
     advantages = tokens.advantages.expand_as(ratio)
@@ -90,12 +89,12 @@ class Rollout:
         group_size: completions of each prompt; N is a multiple of it.
         token_ids: (N, T) sampled tokens, right-padded.
         mask: (N, T) 1 on valid tokens, 0 on padding.
-        old_log_probs: (N, T) log-probs under the policy that sampled; only where a method needs them here.
-        entropies: (N, T) entropy of that policy at each position, nats; only where a method needs them here.
+        old_log_probs: (N, T) log-probs under the sampling policy; only if a method needs them here.
+        entropies: (N, T) entropy of that policy at each position, nats; only if a method needs them here.
         ref_log_probs: (N, T) log-probs under the reference policy, if the method uses it.
-        values: (N, T) predictions of the value head, if the method has it.
-        correct: (N,) bool, the verifier's verdict on each completion; only where a method needs it.
-        initial_entropy: mean token entropy of the model before training, nats; only where a method needs it.
+        values: (N, T) predictions of the value head, if the method has one.
+        correct: (N,) bool, the verifier's verdicts; only if a method needs them.
+        initial_entropy: mean token entropy of the model before training, nats; only if a method needs it.
     """
 
     rewards: Tensor
@@ -110,20 +109,20 @@ class Rollout:
     initial_entropy: float | None = None
 
     def row_mean(self, values: Tensor) -> Tensor:
-        """(N,) mean of (N, T) ``values`` over each row's valid tokens; 0 for a row without any."""
+        """Return (N,) the mean of (N, T) ``values`` over each row's valid tokens; 0 for rows without any."""
         mask = self.mask.bool()
         return torch.where(mask, values, 0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
 def quantile(values: Tensor, share: float) -> Tensor:
-    """() the ``share``-quantile of (n,) values, n > 0, with linear interpolation, in float64; of any length.
+    """Return () the ``share``-quantile of (n,) values, n > 0, linearly interpolated, in float64.
 
-    As ``torch.quantile``, which refuses more than 16 million values.
+    Unlike ``torch.quantile``, without a limit of 16 million values.
     """
     ordered = values.double().sort().values
     rank = share * (len(ordered) - 1)
     if math.isclose(rank, round(rank), rel_tol=1e-12):
-        # Rounding of the product must not move the result off an exact element.
+        # Rounding of the product must not shift an exact element.
         rank = round(rank)
     below = math.floor(rank)
     above = min(below + 1, len(ordered) - 1)
@@ -131,7 +130,7 @@ def quantile(values: Tensor, share: float) -> Tensor:
 
 
 class TrainingMethod(Section):
-    """The properties of a method that a training depends on: of a policy gradient or supervised fine-tuning.
+    """Properties of a method that a training depends on.
 
     Attributes:
         training: the kind of training; metrics are declared for it.
@@ -196,7 +195,7 @@ class Part(Section):
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
-        """The key that makes it compare a prompt's completions, and the beginning of a sentence; None = it does not."""
+        """The key that makes it compare a prompt's completions, and the start of a message; None = none."""
         return None
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
@@ -213,7 +212,7 @@ class Part(Section):
 
 
 class Advantage(Part, Choice, ABC):
-    """A from the rewards of a rollout.
+    """An advantage estimator: A from the rewards of a rollout.
 
     Attributes:
         needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
@@ -243,10 +242,7 @@ class Advantage(Part, Choice, ABC):
         """Return (N, 1) or (N, T) A, finite, and 0 for rows whose reward is NaN; arbitrary on padding."""
 
     def returns(self, rollout: Rollout) -> Tensor:
-        """Return (N, T) the targets of the value head if ``needs_values``; arbitrary on padding.
-
-        By default each token's target is the completion's reward.
-        """
+        """Return (N, T) targets of the value head, by default the completion's reward; arbitrary on padding."""
         return rollout.rewards.nan_to_num(nan=0.0).unsqueeze(1).expand_as(rollout.mask)
 
 
@@ -257,7 +253,7 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class PolicyLoss(Part, Choice, ABC):
-    """The loss of a token by its gradient, ``-F A grad log pi``.
+    """A token loss, defined by its gradient ``-F A grad log pi``.
 
     F is a function of ratio, sign of the advantage and old probability, under stop-gradient.
 
@@ -302,7 +298,7 @@ class PolicyLoss(Part, Choice, ABC):
 class Shaping(Part):
     """A factor on the advantage, or a mask: the section ``method.shaping.<key>``, whose class registers itself.
 
-    It is inactive while its parameter ``main_key`` has its default.
+    It is inactive while the parameter ``main_key`` has its default.
 
     Attributes:
         key: the name of its section.
@@ -329,7 +325,7 @@ class Shaping(Part):
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
     def disabled(self) -> Self:
-        """Return the same kind of shaping without effect."""
+        """Return an inactive shaping of this kind."""
         return type(self)()
 
     def simplify(self) -> Shaping:
@@ -337,7 +333,7 @@ class Shaping(Part):
 
 
 class RolloutShaping(Shaping, ABC):
-    """Changes the advantages once, when the rollout is scored, and may compare rows of a group.
+    """A shaping of advantages when a rollout is scored; may compare rows of a group.
 
     Attributes:
         needs_entropies: whether it reads ``rollout.entropies``.
@@ -352,7 +348,7 @@ class RolloutShaping(Shaping, ABC):
 
     @property
     def initial_entropy_samples(self) -> int | None:
-        """Problems for measuring that entropy before training; None = the first rollout, or none."""
+        """Number of problems for measuring it before training; None = the first rollout, or not needed."""
         return None
 
     @abstractmethod
@@ -360,14 +356,13 @@ class RolloutShaping(Shaping, ABC):
         """Return (N, 1) or (N, T) advantages after this shaping; 0 stays 0 on rows whose reward is NaN.
 
         Args:
-            advantages: the estimator's, before any shaping.
-            shaped: the advantages after the shapings before this one.
+            advantages: before any shaping. shaped: after the preceding shapings.
         """
 
 
 class TokenShaping(Shaping, ABC):
-    """A factor on the advantage of each token, from that token's own old probability."""
+    """A factor on each token's advantage, computed from its old probability."""
 
     @abstractmethod
     def factor(self, tokens: Tokens) -> Tensor:
-        """Return (B, T) the factor, not negative."""
+        """Return (B, T) nonnegative factors."""

@@ -1,6 +1,6 @@
-"""Find methods with the same gradient by their choices and the number of updates.
+"""Find methods with the same gradient, by their choices and the number of updates.
 
-Two rules. Equivalent choices have the same gradient for any data: CE-GPPO with both betas 1 is GPPO. And on the first
+Two rules: Equivalent choices have the same gradient for any data: CE-GPPO with both betas 1 is GPPO. And on the first
 optimizer step of a rollout, or with one update per rollout, the step is on-policy: every ratio is 1, inside every trust
 region, so every token weight is 1 and methods that differ only in it are the same; the weight of a user file is
 evaluated. Methods of runs that are only read are equal if file and values are.

@@ -65,12 +65,12 @@ class PPOClip(PolicyLoss):
 
 
 def dual_clip_mask(tokens: Tokens, limit: float) -> Tensor:
-    """(B, T) where the advantage is negative and the ratio above ``limit``."""
+    """Return (B, T) True where the advantage is negative and the ratio exceeds ``limit``."""
     return (tokens.ratio.detach() > limit) & (tokens.advantages < 0)
 
 
 def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) -> Tensor:
-    """A of every completion.
+    """Return the advantage of every completion.
 
     Args:
         rewards: (N,), groups contiguous. NaN excludes a completion: it gets A = 0 and does not count in its group's
@@ -109,7 +109,7 @@ def count_rewarded(rewards: Tensor, group_size: int) -> Tensor:
 
 
 class GroupAdvantage(Advantage):
-    """The reward against those of the same prompt."""
+    """The reward relative to the prompt's other completions."""
 
     kind: Literal["group"] = Field("group", description="group = reward minus the group's mean.")
     scale: Literal["std", "none"] = Field(

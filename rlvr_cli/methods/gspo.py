@@ -41,13 +41,13 @@ class GSPO(PolicyLoss):
         return self.eps_low, self.eps_high
 
     def log_sequence_ratio(self, tokens: Tokens) -> Tensor:
-        """(B, 1) log s before its bound; 0 for a row without any valid token."""
+        """Return (B, 1) log s before its bound; 0 for rows without valid tokens."""
         valid = tokens.mask.bool()
         log_ratio = torch.where(valid, (tokens.log_probs - tokens.old_log_probs).detach(), 0.0)
         return log_ratio.sum(dim=1, keepdim=True) / valid.sum(dim=1, keepdim=True).clamp(min=1)
 
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
-        """By the sequence's ratio: all tokens of a row lie in one region."""
+        """Assign all tokens of a row to the region of the sequence's ratio."""
         ratio = torch.exp(self.log_sequence_ratio(tokens).clamp(max=self.max_log_ratio))
         return regions(tokens, self.eps_low, self.eps_high, ratio)
 

@@ -43,7 +43,7 @@ from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Sets
 
 
 def find_conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
-    """(N, T) the first unbroken run of conflict tokens from the start of each row.
+    """Return (N, T) the unbroken run of conflict tokens from the start of each row.
 
     Args:
         token_ids: (N, T) left-aligned, groups contiguous. mask: (N, T). signs: (N,) sign of each row's advantage.
@@ -64,14 +64,14 @@ def find_conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size
 
 
 def reverse_rows(values: Tensor, mask: Tensor) -> Tensor:
-    """(N, T) each row's valid part in reverse order, still left-aligned; its own inverse on the valid part."""
+    """Return (N, T) rows with their valid part reversed, left-aligned; an involution on the valid part."""
     lengths = mask.bool().sum(dim=1, keepdim=True)
     positions = torch.arange(values.shape[1], device=values.device).expand_as(values)
     return values.gather(1, torch.where(positions < lengths, lengths - 1 - positions, positions))
 
 
 class ConflictMask(RolloutShaping):
-    """Lambda: conflict tokens count less in rows of negative, more in rows of positive advantage."""
+    """Lambda: lower weight of conflict tokens at negative advantage, higher weight at positive."""
 
     key: ClassVar[str] = "conflict"
     main_key: ClassVar[str] = "ends"
@@ -112,7 +112,7 @@ class ConflictMask(RolloutShaping):
         return self if self.is_on and not self.positive == self.negative == 1 else self.disabled()
 
     def conflict_masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, T) the runs from the start and from the end of each row; of the ends that count, else empty."""
+        """Return (N, T) conflict runs from the start and from the end of each row; empty for an unused end."""
         signs = advantages[:, 0].sign()
         ids, mask = rollout.token_ids, rollout.mask.bool()
         nothing = torch.zeros_like(mask)
@@ -123,7 +123,7 @@ class ConflictMask(RolloutShaping):
         return forward, reverse_rows(backward, mask)
 
     def weights(self, rollout: Rollout, advantages: Tensor) -> Tensor:
-        """(N, T) lambda."""
+        """Return (N, T) lambda."""
         forward, backward = self.conflict_masks(rollout, advantages)
         of_row = torch.where(advantages > 0, self.positive, self.negative).to(advantages.dtype)
         return torch.where(forward | backward, of_row, torch.ones_like(of_row))
@@ -133,7 +133,7 @@ class ConflictMask(RolloutShaping):
 
 
 class EntropyFilter(RolloutShaping):
-    """d: rows whose mean token entropy is too high are left out."""
+    """d: exclusion of rows with high mean token entropy."""
 
     key: ClassVar[str] = "entropy_filter"
     main_key: ClassVar[str] = "threshold"
@@ -188,7 +188,7 @@ class EntropyFilter(RolloutShaping):
             yield f"{here}.samples", f"{here}.when", reason
 
     def select_rows(self, rollout: Rollout, advantages: Tensor) -> Tensor:
-        """(N, 1) the rows that are trained on."""
+        """Return (N, 1) True for rows to train on."""
         assert rollout.entropies is not None and self.threshold is not None
         if self.needs_initial_entropy:
             assert rollout.initial_entropy is not None
@@ -202,7 +202,7 @@ class EntropyFilter(RolloutShaping):
 
 
 class EntropyPenalty(RolloutShaping):
-    """A - gamma H: rows of high entropy are rewarded less."""
+    """A - gamma H: lower advantages for rows with high entropy."""
 
     key: ClassVar[str] = "entropy_penalty"
     main_key: ClassVar[str] = "gamma"

@@ -23,7 +23,7 @@ from rlvr_cli.methods.preset import Modifier, Paper
 
 
 class HighEntropy(RolloutShaping):
-    """Advantage 0 on all but the tokens of highest entropy."""
+    """Advantage 0 on all tokens but those of highest entropy."""
 
     key: ClassVar[str] = "high_entropy"
     main_key: ClassVar[str] = "share"
@@ -36,7 +36,7 @@ class HighEntropy(RolloutShaping):
     needs_entropies: ClassVar[bool] = True
 
     def select(self, rollout: Rollout) -> Tensor:
-        """Return (N, T) the valid tokens to train on."""
+        """Return (N, T) True for tokens to train on."""
         assert rollout.entropies is not None and self.share is not None
         valid = rollout.mask.bool()
         entropies = rollout.entropies.detach().double()

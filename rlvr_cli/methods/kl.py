@@ -28,12 +28,12 @@ from rlvr_cli.methods.base import Advantage, Part
 
 
 def k3(log_probs: Tensor, other_log_probs: Tensor) -> Tensor:
-    """Per-token estimate of KL(pi || other) for tokens sampled from pi: exp(d) - d - 1 with d = log other - log pi.
+    """Return the k3 estimate of KL(pi || other) per token sampled from pi: exp(d) - d - 1, d = log other - log pi.
 
-    Never negative, unbiased, of low variance.
+    Nonnegative, unbiased, of low variance.
     """
     difference = other_log_probs - log_probs
-    # Not exp(d) - d - 1, which is rounding noise of either sign where the policies are close.
+    # exp(d) - d - 1 would be rounding noise of either sign for close policies.
     return torch.expm1(difference) - difference
 
 
@@ -63,7 +63,7 @@ class KLPenalty(Part):
         return self if self.beta > 0 else KLPenalty()
 
     def value(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-        """(B, T) the clamped estimate, without ``beta``."""
+        """Return (B, T) the clamped estimate, without ``beta``."""
         difference = ref_log_probs - log_probs
         if self.log_ratio_clamp is not None:
             difference = difference.clamp(-self.log_ratio_clamp, self.log_ratio_clamp)
@@ -71,9 +71,9 @@ class KLPenalty(Part):
         return value if self.value_clamp is None else value.clamp(max=self.value_clamp)
 
     def coefficient(self, log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
-        """(B, T) -beta * d(value)/d(log pi) = beta * (exp(d) - 1), the derivative of ``value`` 0 where a clamp acts.
+        """Return (B, T) -beta d(value)/d(log pi) = beta (exp(d) - 1), 0 where a clamp acts.
 
-        With ``bias_correction`` that of r * value, which is beta r d without a clamp.
+        With ``bias_correction``, the derivative of r value: beta r d without a clamp.
         """
         difference = ref_log_probs - log_probs
         value = self.value(log_probs, ref_log_probs)

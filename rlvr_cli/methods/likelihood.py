@@ -28,7 +28,7 @@ from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class LikelihoodAdvantage(Advantage):
-    """Plus one on correct rows, minus one on wrong ones."""
+    """Advantage +1 for correct rows, -1 for wrong ones."""
 
     kind: Literal["likelihood"] = Field(
         "likelihood",
@@ -62,7 +62,7 @@ PAPER_2 = Paper(
 def _preset(
     name: str, trainer: str, title: str, summary: str, side: str, equation: str, aliases: tuple[str, ...] = ()
 ) -> MethodPreset:
-    """Make the preset of a likelihood method from ``equation`` of the landscape paper."""
+    """Return the preset of a likelihood method from ``equation`` of the landscape paper."""
     source = f"landscape paper, {equation}"
     rows = f"{source}: the trained completions; counted over the whole step"
     divisor = ("sequence_mean", f"{source}: each completion's length, then their number")

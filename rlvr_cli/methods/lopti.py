@@ -44,7 +44,7 @@ class Passes(Part, Choice):
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
-        """For each pass, True if it is empty for any data."""
+        """Flags of the passes that are empty for any data."""
         return tuple(False for _ in self.names)
 
     def simplify_first_step(self) -> Passes:
@@ -62,7 +62,7 @@ class Passes(Part, Choice):
 
     @abstractmethod
     def selected(self, tokens: Tokens, pass_name: str) -> Tensor:
-        """(B, T) the tokens that pass ``pass_name`` trains on."""
+        """Return (B, T) True for the tokens that pass ``pass_name`` trains on."""
 
 
 class OnePass(Passes):
@@ -71,7 +71,6 @@ class OnePass(Passes):
     kind: Literal["one_pass"] = Field("one_pass", description="one_pass = all tokens at once.")
 
     def selected(self, tokens: Tokens, pass_name: str) -> Tensor:
-        """(B, T) the tokens that pass ``pass_name`` trains on."""
         return tokens.mask.bool()
 
 
@@ -93,17 +92,15 @@ class ByProbability(Passes):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tokens of each pass, in the order of training."""
         return ORDERS[self.order]
 
     @property
     def needs_rollout_log_probs(self) -> bool:
-        """A quantile needs the probabilities of the whole rollout."""
         return self.rule == "quantile"
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
-        """No token has a probability below 0."""
+        # No token has a probability below 0.
         return tuple(pass_name == "low" and self.eta == 0 for pass_name in self.names)
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
@@ -116,11 +113,10 @@ class ByProbability(Passes):
             )
 
     def simplify(self) -> Passes:
-        """Return one pass for passes that hold every token; a further empty pass has no effect.
+        """Return one pass if a single pass has all tokens, since an empty pass has no effect.
 
-        With eta 1 tokens whose probability rounds to 1 remain for the high pass: they have no gradient on the first
-            step,
-        but later ones.
+        With eta 1, tokens whose probability rounds to 1 remain in the high pass; they have no gradient on the first
+        step, but on later ones.
         """
         return OnePass() if self.eta == 0 and self.order != "low_only" else self
 
@@ -134,7 +130,6 @@ class ByProbability(Passes):
         return self.replace(order=f"{first}_only")
 
     def threshold(self, rollout: Rollout) -> float | None:
-        """Return the probability below which a token of this rollout is low; None if it is ``eta``."""
         if self.rule == "probability":
             return None
         assert rollout.old_log_probs is not None
@@ -142,7 +137,6 @@ class ByProbability(Passes):
         return float(quantile(probabilities, self.eta)) if probabilities.numel() else self.eta
 
     def selected(self, tokens: Tokens, pass_name: str) -> Tensor:
-        """(B, T) the tokens that pass ``pass_name`` (``low`` or ``high``) trains on."""
         threshold = self.eta if tokens.low_threshold is None else tokens.low_threshold
         low = tokens.old_probs < threshold
         return tokens.mask.bool() & (low if pass_name == "low" else ~low)

@@ -1,4 +1,4 @@
-"""A method: the components that define the gradient, and its fingerprint."""
+"""A method: the components that define its gradient, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Method(TrainingMethod):
 
     @property
     def shapings(self) -> tuple[Shaping, ...]:
-        """Return the active shapings, in the order in which they act: GTPO's advantage is lambda d (A - gamma H)."""
+        """Return the active shapings in order of application: GTPO's advantage is lambda d (A - gamma H)."""
         return tuple(shaping for shaping in reversed(dict(self.shaping).values()) if shaping.is_on)
 
     @property
@@ -212,8 +212,8 @@ class Method(TrainingMethod):
         All others may be skipped in the step's forward passes without changing the gradient.
 
         Args:
-            tokens: ``log_probs`` is not read. old_known: whether ``old_log_probs`` is available; if not, it will be the
-                current policy's, and every token that the pass may select is included.
+            tokens: ``log_probs`` is not read. old_known: whether ``old_log_probs`` is available; otherwise it will be
+                the current policy's, and all tokens that the pass may select are included.
         """
         valid = tokens.mask.bool()
         if self.advantage.needs_values:
@@ -275,7 +275,7 @@ class Method(TrainingMethod):
         components = [self.advantage, self.policy_loss, *self.shapings, self.aggregation, self.passes, self.kl]
         components += [self.reward, self.critic] if self.advantage.needs_values else [self.reward]
         modules = sorted({__name__, *_imported_modules(type(component).__module__ for component in components)})
-        # Without inactive shapings, so that a new kind changes no run.
+        # Without inactive shapings, so that a new kind does not change existing fingerprints.
         plain = self.model_dump(mode="json", exclude={"files"})
         choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}
         return {

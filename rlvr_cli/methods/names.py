@@ -7,10 +7,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.core.section import import_modules
 from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.methods.base import Shaping
-from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset
 
 # Modules of this package that import all methods, and define no component.
 ABOVE = ("method", "equivalence", "user", "checks")
@@ -165,10 +166,10 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
         ValueError: the message for the user, for an unknown part, or two that set the same key.
     """
     name = parse_method_name(text, tables)
-    plain = dict(flat(METHODS["grpo"].values))
-    own = {key for key, value in flat(tables.methods[name.base].values) if plain.get(key, ...) != value}
+    plain = flatten(METHODS["grpo"].values)
+    own = {key for key, value in flatten(tables.methods[name.base].values).items() if plain.get(key, ...) != value}
     for number, later in enumerate(name.modifiers):
-        keys = dict(flat(tables.modifiers[later].values)).keys()
+        keys = flatten(tables.modifiers[later].values).keys()
         taken = own & keys
         if taken:
             raise ValueError(
@@ -176,7 +177,7 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
                 f"Write grpo+{later}, or keep {name.base} and override its keys"
             )
         for earlier in name.modifiers[:number]:
-            shared = dict(flat(tables.modifiers[earlier].values)).keys() & keys
+            shared = flatten(tables.modifiers[earlier].values).keys() & keys
             if shared:
                 raise ValueError(
                     f'"{text}": {earlier} and {later} both set {_conflicting_section(shared)}; keep one of them'

@@ -34,7 +34,7 @@ from rlvr_cli.methods.reinforce_pp import place_on_last_token, whiten
 
 
 def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
-    """(N, T) advantages before whitening, of right-padded rows; 0 on padding."""
+    """Return (N, T) advantages of right-padded rows before whitening; 0 on padding."""
     valid = mask.bool()
     values = torch.where(valid, values, 0.0)
     advantages = torch.zeros_like(values)
@@ -51,7 +51,7 @@ def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: 
 def value_loss(
     predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, count: Tensor, value_clip: float | None
 ) -> Tensor:
-    """Return () the share of some rows in a step's value loss. Differentiable in ``predictions``.
+    """Return () the part of a step's value loss from B rows; differentiable in ``predictions``.
 
     Args:
         predictions: (B, T) v of the value head now. old_values: (B, T) V at sampling. returns: (B, T). mask: (B, T).
@@ -77,7 +77,7 @@ class GAEAdvantage(Advantage):
     per_token: ClassVar[bool] = True
 
     def unwhitened(self, rollout: Rollout) -> Tensor:
-        """(N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
+        """Return (N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
         assert rollout.values is not None
         valid = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
         token_rewards = place_on_last_token(rollout.rewards, rollout.mask)
@@ -97,7 +97,7 @@ class GAEAdvantage(Advantage):
 
 
 class Critic(Part):
-    """The value head that an advantage learns from, and its loss."""
+    """Loss and learning rate of the value head."""
 
     coef: NotNegative = Field(1.0, description="Weight of the value loss.")
     clip: Annotated[float, Field(gt=0.0)] | None = Field(

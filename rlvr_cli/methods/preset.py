@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlvr_cli.core.nested import nest
+
 Values = Mapping[str, Any]
 # Key below `method` -> value and source.
 Sets = Mapping[str, tuple[Any, str]]
@@ -72,7 +74,7 @@ class Preset:
     @property
     def values(self) -> Values:
         """Its values as nested keys of `method`: `{"policy_loss": {"kind": "dgpo", "n": 1.0}}`."""
-        return nested({key: value for key, (value, _) in self.sets.items()})
+        return nest({key: value for key, (value, _) in self.sets.items()})
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -83,7 +85,7 @@ class Preset:
         """Yield its values on `task`, nested, in the order of merging."""
         yield self.values
         if task in self.for_task:
-            yield nested(self.for_task[task])
+            yield nest(self.for_task[task])
 
 
 @dataclass(frozen=True)
@@ -131,27 +133,6 @@ class Modifier(Preset):
     def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
         yield self.values
         if base is not None and base in self.for_base:
-            yield nested(self.for_base[base])
+            yield nest(self.for_base[base])
         if task in self.for_task:
-            yield nested(self.for_task[task])
-
-
-def nested(values: Values) -> dict[str, Any]:
-    """Return dotted keys as nested mappings."""
-    values_nested: dict[str, Any] = {}
-    for key, value in values.items():
-        *sections, last = key.split(".")
-        section_values = values_nested
-        for section in sections:
-            section_values = section_values.setdefault(section, {})
-        section_values[last] = value
-    return values_nested
-
-
-def flat(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested values as (dotted key, value)."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+            yield nest(self.for_task[task])

@@ -35,9 +35,9 @@ WHITENING_EPSILON = 1e-8
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """(N, T) (values - mean) / sqrt(var + 1e-8) over all tokens of ``mask``, var with ddof 1; 0 elsewhere.
+    """Return (N, T) (values - mean) / sqrt(var + 1e-8) over all tokens of ``mask``, var with ddof 1; 0 elsewhere.
 
-    Exactly 0 everywhere if all values are equal, where rounding of the mean would leave a remainder.
+    Equal values give exactly 0, without the rounding error of the mean.
     """
     valid = mask.bool()
     chosen = values.double()[valid]
@@ -51,7 +51,7 @@ def whiten(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def place_on_last_token(rewards: Tensor, mask: Tensor) -> Tensor:
-    """(N, T) float64: each row's reward on its last valid token, 0 elsewhere and where the reward is NaN."""
+    """Return (N, T) float64: each row's reward on its last valid token, 0 elsewhere and for NaN."""
     valid = mask.bool()
     positions = torch.arange(1, valid.shape[1] + 1, device=mask.device)
     last = valid & (positions == (valid * positions).amax(dim=1, keepdim=True))
@@ -59,7 +59,7 @@ def place_on_last_token(rewards: Tensor, mask: Tensor) -> Tensor:
 
 
 def discounted_returns(token_rewards: Tensor, gamma: float) -> Tensor:
-    """(N, T) G_t = r_t + gamma G_{t+1} of (N, T) rewards that are 0 on padding."""
+    """Return (N, T) G_t = r_t + gamma G_{t+1} of (N, T) rewards that are 0 on padding."""
     returns = torch.empty_like(token_rewards)
     running = torch.zeros_like(token_rewards[:, 0])
     for position in reversed(range(token_rewards.shape[1])):
@@ -95,7 +95,7 @@ class ReinforcePPAdvantage(Advantage):
         return self.kl_in_reward > 0
 
     def token_rewards(self, rollout: Rollout) -> Tensor:
-        """(N, T) r_t in float64, 0 on padding."""
+        """Return (N, T) r_t in float64, 0 on padding."""
         rewards = rollout.rewards.double()
         if self.baseline == "group":
             unknown = rewards.isnan()

@@ -31,12 +31,12 @@ from rlvr_cli.methods.preset import Modifier, Paper
 
 
 def flip(rewards: Tensor, flips: Tensor, lowest: float, highest: float) -> Tensor:
-    """(N,) ``rewards``, mirrored in [``lowest``, ``highest``] where ``flips`` (N,) is true; NaN stays NaN."""
+    """Mirror (N,) ``rewards`` in [``lowest``, ``highest``] where ``flips`` (N,) is true; NaN stays NaN."""
     return torch.where(flips.bool(), lowest + highest - rewards, rewards)
 
 
 def entropy_min_reward(rollout: Rollout) -> Tensor:
-    """(N,) minus the mean token entropy of each row; needs ``rollout.entropies``."""
+    """Return (N,) minus the mean token entropy of each row; needs ``rollout.entropies``."""
     if rollout.entropies is None:
         raise ValueError("the entropy reward needs the entropies of the rollout")
     return -rollout.row_mean(rollout.entropies.detach())

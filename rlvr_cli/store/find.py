@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_cli.config.load import leaves, load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.files import is_held, local_path
 from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.runs.folder import RunDir
@@ -168,14 +168,10 @@ def read_run(folder: Path, argument_index: int, problems: list[str], *, unfinish
         missing = "config.yaml" if run.manifest_path.is_file() else "manifest.json"
         problems.append(f"{folder}: damaged, it has no {missing}. Remove it, or train it again with --overwrite.")
         return None
-    try:
-        manifest = run.read_manifest()
-        config = load_config([run.config_path])
-    except RunError as error:
-        problems.append(str(error))
-        return None
-    except UserError as error:
-        problems.extend(error.problems)
+    config: Config | None = None
+    with collect_problems(problems):
+        manifest, config = run.read_manifest(), load_config([run.config_path])
+    if config is None:
         return None
     if not unfinished and manifest.get("status") != "finished":
         problems.append(f"{folder}: {_unfinished_message(run, manifest)}")
@@ -222,10 +218,10 @@ def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfin
     """
     if not is_sweep(folder):
         return set()
-    try:
+    content: dict[str, Any] | None = None
+    with collect_problems(problems):
         content = read_trials(folder)
-    except RunError as error:
-        problems.append(str(error))
+    if content is None:
         return set()
     names = [str(trial["name"]) for trial in content["trials"] if trial.get("named", True)]
     dropped = {str(trial["name"]) for trial in content["trials"] if not trial.get("named", True)}

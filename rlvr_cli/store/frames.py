@@ -10,6 +10,7 @@ import pandas as pd
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import check_root, run_folders, run_summary
 from rlvr_cli.runs.records import read_record
@@ -73,7 +74,8 @@ def steps(runs: pd.DataFrame) -> pd.DataFrame:
         run = RunDir(Path(head["run"]))
         timings = {timing["step"]: timing for timing in read_jsonl(run.timings_path)}
         for step in read_record(run, run.metrics_path):
-            rows.append({**head, **_flat(step), **_flat(timings.get(step["step"], {}))})
+            times = timings.get(step["step"], {})
+            rows.append({**head, **flatten(step, separator="/"), **flatten(times, separator="/")})
     return _frame(rows, *_OF_RUN, "step", "rollout")
 
 
@@ -108,7 +110,7 @@ def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
         "problems": result["problems"],
         "samples": result["samples"],
         "trained_on": result.get("trained_on", 0),
-        **_flat({"sampling": result["sampling"], "task": result["task"]}, separator="."),
+        **flatten({"sampling": result["sampling"], "task": result["task"]}),
     }
 
 
@@ -140,9 +142,9 @@ def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
         folder = Path(head["evaluation"])
         if (folder / "samples.jsonl").is_file():
             prompts = read_prompts(folder)
-            rows += [
-                {**head, **_flat(sample), "prompt": prompts.get(sample["problem"])} for sample in read_samples(folder)
-            ]
+            for sample in read_samples(folder):
+                prompt = prompts.get(sample["problem"])
+                rows.append({**head, **flatten(sample, separator="/"), "prompt": prompt})
     return _frame(rows, *_OF_EVALUATION, "problem", "sample")
 
 
@@ -155,12 +157,3 @@ def _heads(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the columns of each row that its detail rows inherit."""
     columns = [name for name in _OF_EVALUATION if name in frame]
     yield from frame[columns].to_dict("records")
-
-
-def _flat(row: Mapping[str, Any], before: str = "", separator: str = "/") -> dict[str, Any]:
-    """Flatten nested objects to columns `outer/inner`."""
-    columns: dict[str, Any] = {}
-    for key, value in row.items():
-        inner = _flat(value, f"{before}{key}{separator}", separator) if isinstance(value, dict) else None
-        columns |= {f"{before}{key}": value} if inner is None else inner
-    return columns

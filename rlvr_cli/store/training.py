@@ -80,14 +80,14 @@ def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: b
 
 def average_by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
     """Return one point per rollout: the mean of its finite values."""
-    by_rollout: dict[int, list[float]] = {}
+    collected: dict[int, list[float]] = {}
     for rollout, value in values:
         if (finite_value := finite(value)) is not None:
-            by_rollout.setdefault(rollout, []).append(finite_value)
+            collected.setdefault(rollout, []).append(finite_value)
     # Divide before adding: the sum of large values may overflow.
     means = (
         (x, terms[0] if len(terms) == 1 else math.fsum(value / len(terms) for value in terms))
-        for x, terms in by_rollout.items()
+        for x, terms in collected.items()
     )
     return tuple(sorted(means))
 

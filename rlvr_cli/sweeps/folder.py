@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.files import append_jsonl, is_held, lock_folder, read_jsonl, truncate_jsonl, write_json
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.version import FORMAT, __version__
@@ -338,10 +338,8 @@ def with_sweep_files(names: Sequence[str]) -> list[str]:
     folders, problems = list(names), list[str]()
     for index, name in enumerate(names):
         if Path(name).is_file():
-            try:
+            with collect_problems(problems):
                 folders[index] = str(find_sweep(name).path)
-            except UserError as error:
-                problems.extend(error.problems)
     if problems:
         raise UserError(problems)
     return folders

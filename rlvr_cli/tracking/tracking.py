@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl, write_json
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.trials import is_sweep
 from rlvr_cli.tracking.trackers import TRACKERS, Row, TrackedRun, Tracker, faults
@@ -189,7 +190,12 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     Held-out results, nested under `eval`, are `eval/...`; all others `train/...`.
     """
     training = {name: value for name, value in row.items() if name not in ("step", "eval")}
-    return {**dict(_flat(training, "train")), **dict(_flat(row.get("eval") or {}, "eval"))}
+    values = {"train": training, "eval": row.get("eval") or {}}
+    return {
+        name: float(value) if isinstance(value, float) else int(value)
+        for name, value in flatten(values, separator="/").items()
+        if _is_number(value)
+    }
 
 
 def table(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
@@ -197,15 +203,6 @@ def table(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
     count = min(most, len(records))
     chosen = [records[index * len(records) // count] for index in range(count)]
     return [{name: str(row[name] or "") if name in _TEXTS else row[name] for name in _COLUMNS} for row in chosen]
-
-
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
-    for key, value in values.items():
-        name = f"{prefix}/{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, name)
-        elif _is_number(value):
-            yield name, float(value) if isinstance(value, float) else int(value)
 
 
 def _is_number(value: Any) -> bool:

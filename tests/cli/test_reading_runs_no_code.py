@@ -98,7 +98,8 @@ def test_a_configuration_with_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "colleague.yaml").write_text(yaml.safe_dump({"method": {"name": "power"}, "code": blocks}))
     commands = (("config", "show"), ("plan",), ("train",), ("train", "--method", "grpo"))
     for done in run_in(tmp_path, *((*words, "-c", "colleague.yaml") for words in commands)):
-        assert done.code == 2 and "holds no code, and none was run" in done.err and "method: my.py" in done.err, done
+        assert done.code == 2 and "code is not allowed in a configuration" in done.err, done
+        assert "method: my.py" in done.err, done
     assert not (tmp_path / "ran").exists()
 
 

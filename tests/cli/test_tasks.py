@@ -58,5 +58,5 @@ def test_bad_data_leave_no_folder_and_a_file_that_is_read_is_kept(
     assert run(["tasks", "generate", "kk", "--problems", "9", "--output", str(path)]) == 0
     before = path.read_bytes()
     line = ["tasks", "generate", "kk", f"task.data={path}", "--output", str(path), "--overwrite"]
-    assert run(line) == 2 and "is the file that is read" in capsys.readouterr().err
+    assert run(line) == 2 and "is the input file" in capsys.readouterr().err
     assert path.read_bytes() == before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.methods.preset import flat
 
 
 def test_every_key_of_every_configuration_is_listed() -> None:
@@ -13,7 +13,7 @@ def test_every_key_of_every_configuration_is_listed() -> None:
     listed = {(key.name, kind) for key in KEYS.keys for kind in key.kinds or (None,)}
     for preset in METHODS.values():
         config = load_config(method=preset.name)
-        for dotted, _ in flat(as_plain(config)):
+        for dotted in flatten(as_plain(config)):
             if not dotted.startswith("task.people"):
                 *section, name = dotted.split(".")
                 chooser = KEYS.chooser(tuple(section))

@@ -10,9 +10,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
-from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset, flat
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
 ALL: tuple[Preset, ...] = (*METHODS.values(), *MODIFIER_PRESETS.values())
 METHOD: TypeAdapter[Any] = TypeAdapter(AnyMethod)
@@ -27,8 +28,8 @@ def test_every_value_is_valid_and_arrives() -> None:
         for name, values in variants:
             config = load_config(method=name).method
             assert config.name == name, preset
-            resolved = dict(flat(config.model_dump()))
-            for key, value in flat(values):
+            resolved = flatten(config.model_dump())
+            for key, value in flatten(values).items():
                 assert resolved[key] == value, key
                 assert type(resolved[key]) is type(value), key
 
@@ -102,7 +103,7 @@ def test_the_papers_settings() -> None:
         ("dapo+entropy-min", {"reward.source": "entropy_min"}),
         ("cl+noise", {"reward.noise": 0.25}),
     ]:
-        resolved = dict(flat(load_config(method=name).method.model_dump()))
+        resolved = flatten(load_config(method=name).method.model_dump())
         assert {key: resolved[key] for key in expected} == expected, (name, expected)
 
 

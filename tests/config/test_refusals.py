@@ -22,7 +22,7 @@ HOSTILE = {
     b"run:\n  seed: " + b"9" * 5000: "a.yaml:2  ",
     b"a: " + b"[" * 100_000: "a.yaml:1  ",
     b"a: [" + b"1," * 90_000 + b"]": "a.yaml:1  ",
-    b"#" * 200_001: "a.yaml  is larger than 200,000 bytes",
+    b"#" * 200_001: "a.yaml  is larger than the maximum of 200,000 bytes",
 }
 
 

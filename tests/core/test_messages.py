@@ -63,7 +63,7 @@ def test_a_fault_names_key_place_and_remedy() -> None:
         ({"shape": {"kind": "circel"}}, ("shape", "kind"), 'unknown shape kind "circel". Did you mean `circle`?'),
         ({"shape": {"kind": "circle", "side": 2}}, ("shape", "side"), "shape kind circle has no side; square has."),
         ({"shape": {"kind": "circle", "radius": 0}}, ("shape", "radius"), "shape.radius: must be a number, above 0"),
-        ({"steps": [{"name": "a"}, {"count": 0}]}, ("steps", 1), "steps.1.name: is missing; it must be text"),
+        ({"steps": [{"name": "a"}, {"count": 0}]}, ("steps", 1), "steps.1.name: is missing; must be text"),
         ({"steps": [{"name": "a", "cuont": 2}]}, ("steps", 0, "cuont"), "steps.0.cuont: unknown key. Did you mean"),
         ({"steps": 3}, ("steps",), "steps: must be a list of values, each a mapping with the keys name, count; got 3"),
         ({"first": 3}, ("first",), "first: must be a name, or a mapping; got 3"),

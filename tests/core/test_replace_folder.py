@@ -98,6 +98,6 @@ def test_a_folder_of_another_host_is_in_use_until_it_is_old(tmp_path: Path, monk
     write(tmp_path / "b", "of another name")
     write(tmp_path / "a", "first")
     assert names(tmp_path) == sorted([aside.name, "a", "b"])
-    monkeypatch.setattr(files, "_SECONDS_OF_ANOTHER_HOST", 0)
+    monkeypatch.setattr(files, "_OTHER_HOST_SECONDS", 0)
     write(tmp_path / "a", "second")
     assert names(tmp_path) == ["a", "b"]

@@ -57,7 +57,7 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
     assert edited_file_warnings(manifest) == []
     (folder / "pack" / "other.py").write_text("Y = 8\n")
     (line,) = edited_file_warnings(manifest)
-    assert "mine.py was changed since" in line
+    assert "mine.py or a module that it imports was edited since" in line
     with pytest.raises(UserError, match=r"mine.py: has changed since it was recorded .*no copy"):
         find_user_file(file.reference)
     # The current folder has modules of the same names.
@@ -146,6 +146,6 @@ def test_a_file_that_cannot_be_imported(tmp_path: Path, text: bytes, line: str) 
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.py")
     (tmp_path / "folder.py").mkdir()
-    for name, line in (("fifo.py", "no regular file"), ("folder.py", "is a folder"), ("mien.py", "no such file")):
+    for name, line in (("fifo.py", "is not a regular file"), ("folder.py", "is a folder"), ("mien.py", "no such file")):
         with pytest.raises(UserError, match=line):
             read_user_file(tmp_path / name)

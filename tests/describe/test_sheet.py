@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rlvr_cli
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.nested import flatten
 from rlvr_cli.describe.sheet import (
     MethodSheet,
     Parameter,
@@ -14,7 +15,6 @@ from rlvr_cli.describe.sheet import (
     sheet_as_dict,
 )
 from rlvr_cli.methods.names import BASES, METHODS, MODIFIERS
-from rlvr_cli.methods.preset import flat
 
 POLICY_METHODS = [name for name in BASES if name != "sft"]
 COMPOSED = [*BASES, *(f"grpo+{name}" for name in MODIFIERS), "reinforce-pp+reweight+lopti"]
@@ -38,7 +38,7 @@ def test_every_value_of_a_preset_is_shown_with_its_source() -> None:
     for name in POLICY_METHODS:
         shown = parameters(method_sheet(name))
         preset = METHODS[name]
-        for key, value in flat(preset.values):
+        for key, value in flatten(preset.values).items():
             if not key.endswith("kind"):
                 assert shown[f"method.{key}"].value == value, name
                 assert shown[f"method.{key}"].set_by == name, name
@@ -53,8 +53,8 @@ def test_the_values_are_those_that_training_would_use() -> None:
         resolved = load_config(method=name).method.model_dump()
         resolved.pop("name")
         values = {key.removeprefix("method."): item.value for key, item in parameters(method_sheet(name)).items()}
-        kinds = {key: value for key, value in flat(resolved) if key.endswith("kind")}
-        assert {**values, **kinds} == dict(flat(resolved)), name
+        kinds = {key: value for key, value in flatten(resolved).items() if key.endswith("kind")}
+        assert {**values, **kinds} == flatten(resolved), name
 
 
 def test_what_modifiers_changed() -> None:

@@ -188,4 +188,4 @@ def test_the_data_are_never_overwritten_by_what_is_kept_of_them(call: Call, tmp_
     output = tmp_path / "all.jsonl"
     assert call("--output", str(output), *FEW, "--keep-correct", "0..2")[0] == 0
     code, _, err = call("--output", str(output), "--overwrite", f"task.data={output}")
-    assert code == 2 and "is the file that is read" in err
+    assert code == 2 and "is the input file" in err

@@ -1,0 +1,29 @@
+"""Nested mappings and their flat form with joined keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def flatten(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Return the values of nested mappings with their joined keys, as `policy_loss.n`."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}{separator}{name}": leaf for name, leaf in flatten(value, separator).items()}
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted keys as nested mappings."""
+    root: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, last = key.split(".")
+        section = root
+        for name in sections:
+            section = section.setdefault(name, {})
+        section[last] = value
+    return root
