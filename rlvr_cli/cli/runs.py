@@ -169,7 +169,7 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         faults.append(str(error))
     rows = whole_rows(lines)
     if len(rows) < len(lines):
-        faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's.")
+        faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are not optimizer steps.")
     contents = {
         **({"damage": "; ".join(faults)} if faults else {}),
         **({"error": reason} if (reason := _read_error(run)) else {}),

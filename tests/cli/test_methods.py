@@ -165,7 +165,7 @@ def test_old_probabilities_may_be_written_in_three_ways(
     [
         (["dgpo", "--output", "w.pdf"], ".png or .svg"),
         (["dgpo", "--output", "w"], ".png or .svg"),
-        (["dgpo", "--output", "no-such-folder/w.png"], "there is no folder"),
+        (["dgpo", "--output", "no-such-folder/w.png"], "no such folder"),
         (["dgop"], "Did you mean `dgpo`?"),
         (["sft"], "without an old policy"),
         (["dgpo", "--old-prob", "1.5"], "--old-prob 1.5"),

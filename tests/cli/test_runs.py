@@ -121,7 +121,7 @@ def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFi
     made.metrics_path.write_text('{"rollout": -1}\n{}\n{"rollout": 0, "reward": 0.5}\n')
     assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
     damaged = json.loads(capsys.readouterr().out)
-    assert "2 of its lines are no optimizer step's" in damaged["damage"] and "reward" in damaged["curves"]
+    assert "2 of its lines are not optimizer steps" in damaged["damage"] and "reward" in damaged["curves"]
 
 
 def test_a_terminal_gets_colours_and_no_escape_of_a_name(

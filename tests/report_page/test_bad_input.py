@@ -20,7 +20,7 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path, refused: Callable[...,
     said = refused("grpo-s0", "lopti-s0", "nothing", "--match", "epochs", "--by", "method.nane", "--runs", root)
     for part in (
         f"{torn.metrics_path}:2: not a JSON line",
-        f"{altered.metrics_path}: 1 of its lines are no optimizer step's.",
+        f"{altered.metrics_path}: 1 of its lines are not optimizer steps.",
         "nothing: no run, sweep or folder of runs",
         "--match epochs: no such budget.",
         "--by method.nane: no such key.",
