@@ -92,7 +92,6 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def summary_of(frames: Frames) -> dict[str, Any]:
-    """Return the summary's scalars by name."""
     return records(frames["summary"])[0]
 
 

@@ -345,7 +345,6 @@ def _exact_sum(values: Sequence[float]) -> float:
 
 
 def _count_lengths(spans: Tensor) -> Counter[int]:
-    """Return the number of rows by span length, without length 0."""
     return Counter(length for length in spans.sum(dim=1).tolist() if length)
 
 

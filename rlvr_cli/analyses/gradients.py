@@ -109,7 +109,6 @@ def sgd_step(policy: LoadedPolicy, direction: Mapping[str, Tensor], rate: float)
 
 
 def norm(gradient: Mapping[str, Tensor]) -> float:
-    """Return the Euclidean norm over all parameters."""
     return _norm(gradient.values())
 
 

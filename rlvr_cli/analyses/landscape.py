@@ -265,7 +265,6 @@ def _clip_share(row: Mapping[str, Any]) -> float | None:
 
 
 def _summarize_levels(curves: Mapping[str, Points]) -> Summary:
-    """Return start, end and extremes of the curves, and ratios."""
     values = {name: [value for _, value in points] for name, points in curves.items()}
     start = {name: _mean(series[:START]) for name, series in values.items()}
     mean = {name: _mean(series) for name, series in values.items()}

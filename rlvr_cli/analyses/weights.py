@@ -141,7 +141,6 @@ def _summarize(
 
 
 def _sample_tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
-    """Yield sampled tokens, at most 500 inside the bounds and 500 outside."""
     inside = weights[0].region("M")
     drawn = thin(inside) | thin(weights[0].learned & ~inside)
     for entry in weights:

@@ -1,4 +1,4 @@
-"""Charts as SVG for a page and as files: deterministic bytes, atomic writes, no network."""
+"""Render charts as SVG for a page, and write them to files: deterministic, atomic, offline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.files import write_bytes
 from rlvr_cli.core.lazy import alt
 
 FORMATS = {".png": "png", ".svg": "svg"}
-# Okabe and Ito's colour-blind safe palette, without their yellow, too light for lines on white.
+# Okabe and Ito's colour-blind safe palette, without yellow, too light for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 DASHES: tuple[tuple[float, ...], ...] = (
     (1, 0),
@@ -26,9 +26,9 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (6, 1.6, 1.2, 1.6, 1.2, 1.6),
     (2, 3),
 )
-# CSS variables of a page (light, dark or paper), and their values in a file.
+# CSS variables of a page (light, dark, print), and their values in a file.
 INK, MUTED, GRID, PAPER = (f"var(--{name})" for name in ("ink", "muted", "grid", "paper"))
-_IN_FILES = {"ink": "#1b1f24", "muted": "#57606a", "grid": "#d8dce1", "paper": "#ffffff"}
+_FILE_COLOURS = {"ink": "#1b1f24", "muted": "#57606a", "grid": "#d8dce1", "paper": "#ffffff"}
 _AXIS = {
     "domainColor": GRID,
     "tickColor": MUTED,
@@ -52,8 +52,8 @@ _CONFIG: dict[str, Any] = {
     "rule": {"color": MUTED},
     "range": {"category": [f"var(--c{arm})" for arm in range(len(COLOURS))]},
 }
-_OF_ARM = re.compile(r'(<\w+)( [^<>]*?(?:fill|stroke)="var\(--[ct](\d+))')
-# Removed from the SVG: empty paths, roles within an image, classes of the library.
+_ARM_ELEMENT = re.compile(r'(<\w+)( [^<>]*?(?:fill|stroke)="var\(--[ct](\d+))')
+# Removed from the SVG: empty paths, ARIA roles, classes of Vega.
 _EMPTY = re.compile(
     r'<path class="(?:back|fore)ground"(?![^>]* (?:fill|stroke)=)[^>]*/>'
     r'| (?:aria-hidden|pointer-events|role|aria-roledescription|class)="[^"]*"| opacity="1"'
@@ -62,44 +62,44 @@ _VARIABLE = re.compile(r"var\(--(?:t\d+, var\(--(ink)\)|c(\d+)|(\w+))\)")
 
 
 def check_path(path: Path) -> None:
-    """Raise UserError unless a picture can be written to ``path``: suffix, folder, permission."""
+    """Raise UserError unless a figure can be written to ``path``: suffix, folder, permission."""
     if path.suffix.lower() not in FORMATS:
         suffix = f"{path.suffix!r}" if path.suffix else "none"
-        raise UserError(f"{path}: a picture's name must end in .png or .svg; got {suffix}.")
+        raise UserError(f"{path}: must end in .png or .svg; got {suffix}.")
     if path.is_dir():
-        raise UserError(f"{path}: is a folder. Name a file.")
+        raise UserError(f"{path}: must be a file; got a folder.")
     if not path.parent.is_dir():
         raise UserError(f"{path}: no such folder: {path.parent}.")
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path}: the folder {path.parent} cannot be written to.")
+        raise UserError(f"{path}: no write permission in {path.parent}.")
 
 
 def colour(arm: int) -> str:
-    """Return the colour of an arm by its index: a variable of the page, `var(--c2)`."""
+    """Return an arm's colour as a CSS variable, `var(--c2)`."""
     return f"var(--c{arm})"
 
 
 def text_colour(arm: int) -> str:
-    """Return the colour of an arm's text, which is hidden with the arm."""
+    """Return the colour of an arm's text, hidden with the arm."""
     return f"var(--t{arm}, {INK})"
 
 
 def dash(arm: int) -> list[float]:
-    """Return the dashes of an arm's line; colour and dashes together are unique for the first 64 arms."""
+    """Return an arm's dash pattern; with its colour it is unique for the first 64 arms."""
     return list(DASHES[(arm + arm // len(COLOURS)) % len(DASHES)])
 
 
-def svg(
+def render_svg(
     chart: alt.TopLevelMixin | dict[str, Any], rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
 ) -> str:
-    """Return a chart as an `<svg>` element for a page, without size, ids and background, labelled by its description.
+    """Render a chart as an `<svg>` element without size, ids and background, labelled by its description.
 
-    Colours are variables of the page. Elements in :func:`colour` or :func:`text_colour` of an arm get `data-arm`, by
-    which the page can hide them. Categories are arms by default.
+    Colours are CSS variables. Elements in :func:`colour` or :func:`text_colour` of an arm get `data-arm`, so that the
+    page can hide them.
 
     Args:
-        chart: of altair, or a Vega-Lite specification.
-        rows: of its named data sets; a chart that holds its rows copies them in every step.
+        chart: an altair chart or a Vega-Lite specification.
+        rows: of its named data sets, which altair would copy in every step.
     """
     import vl_convert
 
@@ -120,15 +120,15 @@ def svg(
     body = text[text.index(">") + 1 :]
     box = size[0] if size else ""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" {box}>'
-    return head + _OF_ARM.sub(r'\1 data-arm="\3"\2', _EMPTY.sub("", body))
+    return head + _ARM_ELEMENT.sub(r'\1 data-arm="\3"\2', _EMPTY.sub("", body))
 
 
 def write_chart(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Replace ``path`` atomically by the chart on white, in the format of its suffix."""
+    """Write the chart on white to ``path``, atomically, in the format of its suffix."""
     import vl_convert
 
-    text = _VARIABLE.sub(_file_colour, svg(chart))
-    # The library numbers clip paths over the life of the process.
+    text = _VARIABLE.sub(_file_colour, render_svg(chart))
+    # Vega numbers clip paths over the life of the process.
     numbers: dict[str, int] = {}
     text = re.sub(r"\bclip(\d+)\b", lambda clip: f"clip{numbers.setdefault(clip[1], len(numbers))}", text)
     end = text.index(">") + 1
@@ -142,4 +142,4 @@ def write_chart(chart: alt.TopLevelMixin, path: Path) -> None:
 
 def _file_colour(variable: re.Match[str]) -> str:
     arm = variable[2]
-    return COLOURS[int(arm) % len(COLOURS)] if arm else _IN_FILES[variable[1] or variable[3]]
+    return COLOURS[int(arm) % len(COLOURS)] if arm else _FILE_COLOURS[variable[1] or variable[3]]

@@ -1,4 +1,4 @@
-"""Lines of arms over a budget: mean and band of the runs' curves; panels and axes."""
+"""Lines of arms over a budget: mean and band over runs, panels and axes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from rlvr_cli.stats.curves import Curve, mean_band
 from rlvr_cli.store.metrics import Metric
 
-# Maximum over median beyond which a linear scale would show only the peak.
+# Ratio of maximum to median above which a `log_scale` axis becomes logarithmic.
 _FAR = 50.0
 Points = tuple[np.ndarray, np.ndarray]
 Band = tuple[np.ndarray, np.ndarray]
-# Curves of more points are drawn as a running mean, with the raw curve in a light colour.
+# Longer curves are drawn as a running mean, with the raw curve in a light colour.
 MOST_RAW = 150
 WINDOWS = 40
 MOST_SINGLES = 5
@@ -22,14 +22,14 @@ MOST_SINGLES = 5
 
 @dataclass(frozen=True)
 class Line:
-    """An arm in a panel; every array is [points] and finite, except ``low`` and ``high``.
+    """An arm in a panel; arrays are [points], finite except ``low`` and ``high``.
 
     Attributes:
-        arm: index among the arms of the figure, for colour, dashes and marker.
+        arm: index in the figure, for colour, dashes and marker.
         x, mean: the line; empty if the runs have no x in common.
         low, high: the band, NaN where undefined; None without a band.
-        raw: the curve below a running mean, drawn in a light colour.
-        singles: curves of single runs, drawn thin. few: whether the band is too wide to draw.
+        raw: the curve before smoothing.
+        singles: curves of single runs, drawn thin. hide_band: keep the band out of the chart.
     """
 
     arm: int
@@ -40,11 +40,10 @@ class Line:
     high: np.ndarray | None = None
     raw: Points | None = None
     singles: tuple[Points, ...] = ()
-    few: bool = False
+    hide_band: bool = False
 
     @property
     def curves(self) -> list[Points]:
-        """All curves to draw."""
         return [(self.x, self.mean), *([self.raw] if self.raw is not None else []), *self.singles]
 
 
@@ -58,7 +57,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class YAxis:
-    """``share``: values in 0 to 1, as percent. ``floor``: values are at least 0. ``log_scale``: allowed if needed."""
+    """``share``: values in [0, 1], in percent. ``floor``: values are at least 0. ``log_scale``: allowed."""
 
     label: str
     share: bool = False
@@ -81,7 +80,7 @@ def metric_axis(metric: Metric) -> YAxis:
 
 @dataclass(frozen=True)
 class XAxis:
-    """``divide``: divisor of shown values. ``ticks``: on an axis of powers of 2, else None."""
+    """``divide``: divisor of the tick values. ``ticks``: of a logarithmic axis of base 2, else None."""
 
     label: str
     divide: float = 1.0
@@ -90,9 +89,9 @@ class XAxis:
 
 @dataclass(frozen=True)
 class Extent:
-    """The range from ``low`` to ``high`` of a panel's y axis; both 0 if all values are.
+    """The range of a panel's y axis; ``low`` and ``high`` are 0 if all values are.
 
-    ``cut``: whether a band exceeds it. ``linear``: the scale is logarithmic above this value; None = linear.
+    ``cut``: whether a band exceeds it. ``linear``: threshold of a symmetric log scale; None = linear.
     """
 
     low: float
@@ -101,24 +100,26 @@ class Extent:
     linear: float | None = None
 
 
-def extents(panels: Sequence[Panel], axis: YAxis, *, shared: bool) -> list[Extent]:
-    """Return the extent of each panel; ``shared``: a common one."""
-    return [extent(panels, axis)] * len(panels) if shared else [extent([panel], axis) for panel in panels]
+def compute_extents(panels: Sequence[Panel], axis: YAxis, *, shared: bool) -> list[Extent]:
+    """Return the extents of the panels; ``shared``: a common one."""
+    return (
+        [compute_extent(panels, axis)] * len(panels) if shared else [compute_extent([panel], axis) for panel in panels]
+    )
 
 
-def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
-    """Return an extent with 0, all lines, and bands up to one height of the lines beyond them.
+def compute_extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
+    """Return an extent that includes 0, all lines, and bands up to the lines' range beyond them.
 
-    Wider bands are cut, since they would flatten the lines. If values of a ``log_scale`` axis exceed 50 times their
-    median, the scale is linear up to the power of 10 below that median and logarithmic above.
+    Wider bands are clipped: they would flatten the lines. If a ``log_scale`` axis has values above 50 times the median,
+    the scale is linear up to the power of 10 below the median and logarithmic above.
     """
     lines = [line for panel in panels for line in panel.lines]
     heights = [y for line in lines for _, y in line.curves if len(y)]
-    every = np.concatenate(heights) if heights else np.zeros(1)
-    low, high = min(0.0, float(every.min())), max(0.0, float(every.max()))
-    linear = _linear(every) if axis.log_scale else None
+    values = np.concatenate(heights) if heights else np.zeros(1)
+    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    linear = _linear_threshold(values) if axis.log_scale else None
     span = high - low or 1.0
-    drawn = [edge for line in lines if not line.few for edge in (line.low, line.high) if edge is not None]
+    drawn = [edge for line in lines if not line.hide_band for edge in (line.low, line.high) if edge is not None]
     ends = [edge[np.isfinite(edge)] for edge in drawn]
     bands = np.concatenate([*ends, np.array([low, high])])
     bottom, top = float(bands.min()), float(bands.max())
@@ -132,7 +133,7 @@ def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
     return Extent(low - margin if low < 0 else 0.0, min(high + margin, 1.02 if axis.share else np.inf), cut)
 
 
-def _linear(values: np.ndarray) -> float | None:
+def _linear_threshold(values: np.ndarray) -> float | None:
     positive = values[values > 0]
     if not len(positive) or positive.max() <= _FAR * np.median(positive):
         return None
@@ -141,22 +142,22 @@ def _linear(values: np.ndarray) -> float | None:
 
 @dataclass(frozen=True)
 class ArmLine:
-    """A line with the facts for its caption.
+    """A line with the data for its caption.
 
     Attributes:
-        runs: number with values. window: rollouts of the running mean; 1 = none. ends: x at which the mean ends before
-            the longest run, else None.
-        banded: source of variance of the band: `runs`, `problems` (of a single run), `both` or `none`.
+        runs: number of runs with values. window: of the running mean, in rollouts; 1 = none.
+        ends: x at which the mean ends before the longest run, else None.
+        band_source: variance of the band: `runs`, `problems` (of a single run), `both` or `none`.
     """
 
     line: Line
     runs: int
     window: int
     ends: float | None
-    banded: str
+    band_source: str
 
 
-def arm_line(
+def make_arm_line(
     arm: int,
     name: str,
     curves: Sequence[Points],
@@ -169,17 +170,14 @@ def arm_line(
 ) -> ArmLine | None:
     """Return the line of an arm; None without curves.
 
-    The mean of several runs, with Student's pointwise 95% interval over runs, ends with the shortest run: a mean over
-    the remaining runs would jump there.
+    The mean over runs, with Student's pointwise 95% interval, ends with the shortest run: it would jump there.
 
     Args:
-        curves: of its runs, each with at least one point.
-        alone: whether the figure has no other arm, so that single runs are drawn.
+        curves: of the runs, each with at least one point.
+        alone: whether the figure has no other arm; then single runs are drawn.
         interval: pointwise 95% interval of a single run, NaN where undefined.
-        over_problems: returns a 95% interval of the mean over runs and problems at x, if known; it replaces the one
-            over runs.
-        band_from: fewest runs with a band; with fewer the runs are drawn. An interval of two runs has one degree of
-            freedom: 12.7 standard errors.
+        over_problems: returns the 95% interval over runs and problems at x, if known, instead of that over runs.
+        band_from: fewest runs with a band; with fewer, single runs are drawn.
     """
     if not curves:
         return None
@@ -192,7 +190,7 @@ def arm_line(
         x, y = smooth[0]
         low = high = None
         if interval is not None and window == 1 and np.isfinite(interval[0]).any():
-            low, high = _cut(*interval, axis)
+            low, high = _clip(*interval, axis)
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
@@ -205,17 +203,17 @@ def arm_line(
     at = at[(at >= start) & (at <= end)]
     rough = (at, np.mean([np.interp(at, x, y) for x, y in raw], axis=0)) if window > 1 else None
     if window > 1:
-        # A running mean hardly moves from one point to the next.
+        # A running mean is smooth: points an eighth of a window apart suffice.
         at = np.unique(np.append(at[:: max(1, window // 8)], at[-1]))
     mean, low, high = mean_band([Curve(x, y) for x, y in smooth], at)
     crossed = over_problems(at) if over_problems is not None else None
-    low, high = crossed or _cut(low, high, axis)
-    line = Line(arm, name, at, mean, low, high, raw=rough, singles=singles, few=few)
+    low, high = crossed or _clip(low, high, axis)
+    line = Line(arm, name, at, mean, low, high, raw=rough, singles=singles, hide_band=few)
     return ArmLine(line, len(raw), window, float(end) if last > end else None, "both" if crossed else "runs")
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the mean over ``window`` points around each, over fewer at the ends."""
+    """Return the centered running mean over ``window`` points, fewer at the ends."""
     if window < 2:
         return values
     sums = np.concatenate([[0.0], np.cumsum(values)])
@@ -226,6 +224,6 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     return means
 
 
-def _cut(low: np.ndarray, high: np.ndarray, axis: YAxis) -> tuple[np.ndarray, np.ndarray]:
+def _clip(low: np.ndarray, high: np.ndarray, axis: YAxis) -> tuple[np.ndarray, np.ndarray]:
     """Clip a band to the values that the metric can have."""
     return np.maximum(low, axis.lowest), np.minimum(high, axis.highest)

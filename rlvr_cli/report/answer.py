@@ -1,4 +1,4 @@
-"""The answer at the top of a page: the question, the answer in a line, and at most five sentences."""
+"""Summary at the top of a page: the question, a one-line answer, and a sentence per arm."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from rlvr_cli.compare.words import comparative, describe_comparison, format_sign
 from rlvr_cli.core.text import capitalize, count, ellipsize, join_and
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
-from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
-from rlvr_cli.report.setup import eval_words
-from rlvr_cli.report.training import without_signal
+from rlvr_cli.report.evaluations import (
+    EvaluatedSetting,
+    MetricChange,
+    describe_change,
+    final_accuracy,
+    summarize_change,
+)
+from rlvr_cli.report.provenance import eval_command
+from rlvr_cli.report.training import summarize_no_signal
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
 
-# Sentences at the top of a page; further ones are folded.
+# Further sentences are folded.
 MOST_SENTENCES = 5
-# Of more arms the line at the top gives their number, and this many names of each kind.
+# With more arms, the answer gives their number and FEW names per verdict.
 MOST_NAMED, FEW = 8, 3
 Others = Sequence[tuple[ArmOnTask, Contrast]]
-WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
-# The order of sentences that do not all fit.
+WORDS: dict[Verdict, str] = {"unseen": "not significant", "unknown": "no interval"}
+# Order of sentences if some are folded.
 _RANKS: Sequence[Verdict] = ("higher", "lower", "uncertain", "single", "unknown", "unseen")
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence about an arm; ``tone`` is good, bad, open or neutral, ``verdict`` is a word or two, or empty."""
+    """A sentence about an arm; ``tone``: good, bad, open or neutral; ``verdict``: one or two words, or empty."""
 
     tone: str
     verdict: str
@@ -38,7 +44,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """The top of a page; ``facts``: lines on the metric and its problems, or on how to measure the rest."""
+    """The summary of a page; ``facts``: lines on the metric and its problems, or on missing measurements."""
 
     question: str
     short: str
@@ -54,64 +60,66 @@ class PageAnswer:
         return self.sentences[MOST_SENTENCES:]
 
 
-def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: Sequence[MeasuredSetting]) -> PageAnswer:
-    """Return the answer.
+def make_answer(
+    data: ReportData, changes: dict[str, MetricChange], evaluations: Sequence[EvaluatedSetting]
+) -> PageAnswer:
+    """Summarize a report.
 
     Args:
-        changes: of the arms that were evaluated at two times, by their names. evaluations: all of `rlvr eval`.
+        changes: by arm, of those with evaluations at two times. evaluations: those of `rlvr eval`.
     """
-    if subject.comparison is not None:
-        return _compared(subject.comparison)
-    names = [arm.name for arm in subject.arms]
-    tasks = dict.fromkeys(problems_name(run.values["task.name"], run.values["task.data"]) for run in subject.runs)
-    models = dict.fromkeys(str(run.values["model.name"]) for run in subject.runs)
+    if data.comparison is not None:
+        return _answer_comparison(data.comparison)
+    names = [arm.name for arm in data.arms]
+    tasks = dict.fromkeys(problems_name(run.values["task.name"], run.values["task.data"]) for run in data.runs)
+    models = dict.fromkeys(str(run.values["model.name"]) for run in data.runs)
     where = f"{join_and(list(tasks))} with the model {join_and(list(models))}"
-    learned = tuple(_learned(name, change) for name, change in changes.items())
+    learned = tuple(_describe_learning(name, change) for name, change in changes.items())
     if len(names) > 1:
-        short = " ".join(["It is not known yet.", *map(capitalize, subject.readiness.lacking)])
+        short = " ".join(["Not comparable yet.", *map(capitalize, data.readiness.obstacles)])
         return PageAnswer(f"How do {join_and(names)} compare on {where}?", short, learned)
     finals = [final for setting in evaluations if (final := final_accuracy(setting)) is not None]
-    short = " ".join(map(in_short, changes.values())) or (
-        f"{finals[0][0]} What it was before is not known."
+    short = " ".join(map(summarize_change, changes.values())) or (
+        f"{finals[0][0]} The model before training was not evaluated."
         if finals
-        else "No held-out evaluations at two times tell what was learned."
+        else "No change measured: fewer than two held-out evaluations."
     )
-    idle = [text for run in subject.arms[0].runs.values() if (text := without_signal(run)) is not None]
+    idle = [text for run in data.arms[0].runs.values() if (text := summarize_no_signal(run)) is not None]
     short = " ".join([short, *map(capitalize, dict.fromkeys(idle))])
     after = tuple(Sentence("neutral", "final", f"{names[0]}: {text}") for _, text in finals)
-    facts = tuple(_how_to_know(subject, evaluations[0])) if finals and not changes else ()
+    facts = tuple(_baseline_commands(data, evaluations[0])) if finals and not changes else ()
     return PageAnswer(f"What did {names[0]} learn on {where}?", short, (*learned, *after), facts)
 
 
-def _how_to_know(subject: ReportData, setting: MeasuredSetting) -> list[str]:
-    """Return the command that measures the model before training as the first run was measured after it."""
-    run = subject.runs[0]
-    own = next((each for each in setting.evaluations if run.dir.path in each.folder.parents), None)
-    if own is None:
+def _baseline_commands(data: ReportData, setting: EvaluatedSetting) -> list[str]:
+    """Return the command that evaluates the model before training under the setting of the first run."""
+    run = data.runs[0]
+    evaluation = next((each for each in setting.evaluations if run.dir.path in each.folder.parents), None)
+    if evaluation is None:
         return []
-    line = shlex.join([*eval_words(run.path, run, own), "--against", "base"])
-    return [f"The model before training is measured by `{line}`"]
+    line = shlex.join([*eval_command(run.path, run, evaluation), "--against", "base"])
+    return [f"Evaluate the model before training with `{line}`"]
 
 
-def _learned(name: str, change: MetricChange) -> Sentence:
-    if not change.clear:
-        return Sentence("open", "no difference", f"{name}: {change_in_words(change)}")
+def _describe_learning(name: str, change: MetricChange) -> Sentence:
+    if not change.significant:
+        return Sentence("open", "not significant", f"{name}: {describe_change(change)}")
     tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
-    return Sentence(tone, change.verb, f"{name}: {change_in_words(change)}")
+    return Sentence(tone, change.verb, f"{name}: {describe_change(change)}")
 
 
-def _compared(comparison: TaskComparison) -> PageAnswer:
+def _answer_comparison(comparison: TaskComparison) -> PageAnswer:
     rows = comparison.others
     ordered = rows if len(rows) <= MOST_SENTENCES else sorted(rows, key=lambda pair: _RANKS.index(pair[1].verdict))
     return PageAnswer(
-        question=_question(comparison, rows),
-        short=_short(comparison, rows),
-        sentences=tuple(_sentence(comparison, row, contrast) for row, contrast in ordered),
+        question=_write_question(comparison, rows),
+        short=_write_short(comparison, rows),
+        sentences=tuple(_write_sentence(comparison, row, contrast) for row, contrast in ordered),
         facts=(describe_comparison(comparison)[0],),
     )
 
 
-def _question(comparison: TaskComparison, rows: Others) -> str:
+def _write_question(comparison: TaskComparison, rows: Others) -> str:
     metric, base = comparison.scores.metric, comparison.scores.baseline
     names = sorted(row.arm for row, _ in rows)
     if not comparison.tested:
@@ -128,11 +136,8 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
     return f"Is {', '.join(names[:-1])} or {names[-1]} better than {base}?"
 
 
-def _short(comparison: TaskComparison, rows: Others) -> str:
-    """Return the verdicts alone, the surest first, of many arms the first few of each kind.
-
-    `lopti is better than grpo. No difference ... can be seen for dapo.`
-    """
+def _write_short(comparison: TaskComparison, rows: Others) -> str:
+    """Return the verdicts, the most certain first: `lopti is better than grpo. No interval for dapo.`"""
     metric, base = comparison.scores.metric, comparison.scores.baseline
     many = len(rows) > MOST_NAMED
     groups: dict[tuple[bool, str], list[str]] = {}
@@ -158,16 +163,16 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
         verdicts.append(f"{subjects} {verb} {than} {base}.")
     if unseen:
         rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
-        verdicts.append(f"No difference from {base} can be seen for {rest if many else join_and(unseen)}.")
+        verdicts.append(f"No significant difference from {base} for {rest if many else join_and(unseen)}.")
     if unknown:
-        verdicts.append(f"There is no interval for {ellipsize(unknown, FEW) if many else join_and(unknown)}.")
+        verdicts.append(f"No interval for {ellipsize(unknown, FEW) if many else join_and(unknown)}.")
     if single:
-        verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
-        verdicts.append("That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those.")
+        verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are between single runs."]
+        verdicts.append("Single runs are no evidence about methods. Use `rlvr sweep` with 3 or more seeds.")
     return " ".join(verdicts)
 
 
-def _sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) -> Sentence:
+def _write_sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) -> Sentence:
     metric = comparison.scores.metric
     text = sentence(comparison, row)
     if contrast.verdict in ("unseen", "single"):

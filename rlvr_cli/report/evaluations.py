@@ -1,4 +1,4 @@
-"""The evaluations of a report: all that was measured, before and after training, and at equal budgets."""
+"""Evaluations of a report: final metrics, changes during training, and comparisons at equal budgets."""
 
 from __future__ import annotations
 
@@ -35,112 +35,115 @@ from rlvr_cli.store.values import problem_values, resolve_metric
 
 BASE = "before training"
 
-# When an evaluation was made, in words, and the evaluation.
-Moment = tuple[str, Evaluation]
+# An evaluation with its time as text: `after 20 rollouts`.
+TimedEvaluation = tuple[str, Evaluation]
 
 
 @dataclass(frozen=True)
-class MeasuredSetting:
-    """Evaluations under one setting, of the last checkpoint of each run that has one, by arm. ``title`` names it."""
+class EvaluatedSetting:
+    """Evaluations of the runs' last checkpoints under one setting, by arm."""
 
     title: str
     arms: Mapping[str, tuple[Evaluation, ...]]
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """Return the evaluations of all arms."""
-        return [evaluation for own in self.arms.values() for evaluation in own]
+        return [evaluation for evaluations in self.arms.values() for evaluation in evaluations]
 
 
-def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
-    """Return the evaluations of a page: the compared ones, else every setting of some run's evaluations.
+def select_evaluations(data: ReportData, problems: list[str]) -> list[EvaluatedSetting]:
+    """Return the evaluations of a page: the compared ones, else all settings.
 
     Args:
-        problems: gets a line for each that is damaged.
+        problems: errors of damaged evaluations are appended.
     """
-    compared = subject.comparison.scores.evaluations if subject.comparison is not None else {}
+    compared = data.comparison.scores.evaluations if data.comparison is not None else {}
     by_setting: dict[str, dict[str, tuple[Evaluation, ...]]] = {}
-    for arm in subject.arms:
+    for arm in data.arms:
         for run in arm.runs.values():
-            alike: dict[str, list[Evaluation]] = {}
+            groups: dict[str, list[Evaluation]] = {}
             if compared:
-                alike = {"": [compared[run.path]]} if run.path in compared else {}
+                groups = {"": [compared[run.path]]} if run.path in compared else {}
             else:
                 with collect_problems(problems):
-                    alike = group_by_settings(final_evaluations(run.dir))
-            for key, evaluations in alike.items():
+                    groups = group_by_settings(final_evaluations(run.dir))
+            for key, evaluations in groups.items():
                 arms = by_setting.setdefault(key, {})
                 arms[arm.name] = (*arms.get(arm.name, ()), last(evaluations))
-    return [MeasuredSetting(_title(next(iter(arms.values()))[0]), arms) for _, arms in sorted(by_setting.items())]
+    return [
+        EvaluatedSetting(_format_title(next(iter(arms.values()))[0]), arms) for _, arms in sorted(by_setting.items())
+    ]
 
 
-def measures_table(setting: MeasuredSetting) -> Table | None:
-    """Return metrics by arms, means over runs and the problems that all have; None without a common problem."""
-    ids, metrics = _common(setting)
+def metrics_table(setting: EvaluatedSetting) -> Table | None:
+    """Return the metrics by arm, means over runs and common problems; None without a common problem."""
+    ids, metrics = _intersect(setting)
     if not ids:
         return None
-    rows = [[metric_name(name).strip(), *(_mean(name, own, ids) for own in setting.arms.values())] for name in metrics]
-    seeds = "; ".join(f"{name}: {count(len(own), 'run')}" for name, own in setting.arms.items())
+    rows = [
+        [metric_name(name).strip(), *(_format_mean(name, arm, ids) for arm in setting.arms.values())]
+        for name in metrics
+    ]
+    seeds = "; ".join(f"{name}: {count(len(arm), 'run')}" for name, arm in setting.arms.items())
     return Table(
         f"{setting.title}, {count(len(ids), 'problem')}",
-        ("measure", *(f"{name} [95%]" for name in setting.arms)),
+        ("metric", *(f"{name} [95%]" for name in setting.arms)),
         rows,
-        note=f"Means over problems and runs ({seeds}). Intervals of two arms may overlap where their paired difference "
-        "is clear.",
+        note=f"Means over problems and runs ({seeds}). Paired differences may be significant although intervals "
+        "overlap.",
     )
 
 
-def final_accuracy(setting: MeasuredSetting) -> tuple[str, str] | None:
-    """Return the only arm's accuracy, in a line and in full; None without problems or accuracy.
+def final_accuracy(setting: EvaluatedSetting) -> tuple[str, str] | None:
+    """Return the accuracy of the only arm, short and in full; None without problems or accuracy.
 
     `avg@8 is 0.733 after training.` and `avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)`
     """
-    ids, metrics = _common(setting)
-    metric = _accuracy(metrics)
+    ids, metrics = _intersect(setting)
+    metric = _find_accuracy(metrics)
     if not ids or metric is None:
         return None
-    ((_, own),) = setting.arms.items()
-    value = _mean(metric, own, ids)
+    (evaluations,) = setting.arms.values()
+    value = _format_mean(metric, evaluations, ids)
     return (
         f"{capitalize(held_out_accuracy(metric))} is {value.split()[0]} after training.",
         f"{metric_name(metric).strip()} {value} ({setting.title}, {count(len(ids), 'problem')}, "
-        f"{count(len(own), 'run')})",
+        f"{count(len(evaluations), 'run')})",
     )
 
 
-def accuracies(setting: MeasuredSetting) -> tuple[str, dict[str, CrossedEstimate]]:
-    """Return the name of the accuracy that all evaluations have, and its mean by arm; none without a common problem."""
-    ids, metrics = _common(setting)
-    metric = _accuracy(metrics)
+def mean_accuracies(setting: EvaluatedSetting) -> tuple[str, dict[str, CrossedEstimate]]:
+    """Return the name of the common accuracy, and its mean by arm; empty without common problems."""
+    ids, metrics = _intersect(setting)
+    metric = _find_accuracy(metrics)
     if not ids or metric is None:
         return "", {}
-    return metric, {name: _estimate(metric, own, ids) for name, own in setting.arms.items()}
+    return metric, {name: _estimate_mean(metric, evaluations, ids) for name, evaluations in setting.arms.items()}
 
 
-def _accuracy(metrics: Sequence[str]) -> str | None:
+def _find_accuracy(metrics: Sequence[str]) -> str | None:
     return next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
 
 
-def _common(setting: MeasuredSetting) -> tuple[list[str], list[str]]:
-    """Return the problems that all evaluations have, and the metrics that all of their problems have."""
+def _intersect(setting: EvaluatedSetting) -> tuple[list[str], list[str]]:
     evaluations = setting.evaluations
     rows = [row for evaluation in evaluations for row in evaluation.rows]
     names = evaluations[0].rows[0].values
     return common_problems(evaluations), [name for name in names if all(name in row.values for row in rows)]
 
 
-def _mean(metric: str, evaluations: Sequence[Evaluation], ids: Sequence[str]) -> str:
-    return with_interval(metric, _estimate(metric, evaluations, ids))
+def _format_mean(metric: str, evaluations: Sequence[Evaluation], ids: Sequence[str]) -> str:
+    return with_interval(metric, _estimate_mean(metric, evaluations, ids))
 
 
-def _estimate(metric: str, evaluations: Sequence[Evaluation], ids: Sequence[str]) -> CrossedEstimate:
+def _estimate_mean(metric: str, evaluations: Sequence[Evaluation], ids: Sequence[str]) -> CrossedEstimate:
     tables = [{row.id: row.values[metric] for row in evaluation.rows} for evaluation in evaluations]
     scores = np.array([[values[problem] for problem in ids] for values in tables])
     limits = bounds(metric, *(evaluation.result for evaluation in evaluations))
     return arm_mean(scores, bounds=limits)
 
 
-def _title(evaluation: Evaluation) -> str:
+def _format_title(evaluation: Evaluation) -> str:
     result = evaluation.result
     samples = count(result["samples"], "sample") + " a problem" if result["samples"] else "greedy"
     sampling = ", ".join(f"{key} {value}" for key, value in result["sampling"].items() if key != "seed")
@@ -149,12 +152,12 @@ def _title(evaluation: Evaluation) -> str:
 
 @dataclass(frozen=True)
 class MetricChange:
-    """One arm's metric at two times, over the same runs and problems.
+    """An arm's metric at two times, over the same runs and problems.
 
     Attributes:
         of: benchmark, split and size of the evaluations.
-        first, last: when: `before training`, `after 20 rollouts`.
-        untrained: the evaluations of the model before training, each once.
+        first, last: their times: `before training`, `after 20 rollouts`.
+        untrained: distinct evaluations of the model before training.
     """
 
     arm: str
@@ -173,8 +176,8 @@ class MetricChange:
         return f"{metric_name(self.metric)} on {self.of}"
 
     @property
-    def clear(self) -> bool:
-        """Return whether the interval of the difference leaves out 0; one that is the same everywhere is clear too."""
+    def significant(self) -> bool:
+        """Return True if the interval of the difference excludes 0, or all differences are equal."""
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
             return self.difference.seeds * self.difference.problems > 1
@@ -182,51 +185,51 @@ class MetricChange:
 
     @property
     def verb(self) -> str:
-        """Return how it moved: `went` where no difference can be seen."""
-        if not self.clear or not self.difference.value:
+        """Return `rose`, `fell`, or `went` for an insignificant change."""
+        if not self.significant or not self.difference.value:
             return "went"
         return "rose" if self.difference.value > 0 else "fell"
 
 
-def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
-    """Return how an arm's accuracy changed; None where no two evaluations of the same problems are of two times.
+def measure_change(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
+    """Return the change of an arm's accuracy; None without evaluations of the same problems at two times.
 
-    From the untrained model to the final checkpoint, where `rlvr eval RUN --against MODEL` has evaluated both under the
+    From the untrained model to the final checkpoint if `rlvr eval RUN --against MODEL` has evaluated both under the
     same settings; else from the first to the last held-out evaluation of training.
 
     Args:
-        root: the folder of runs; the evaluations of models are next to it. problems: gets a line for each damaged one.
+        root: the folder of runs; evaluations of models are next to it. problems: errors of damaged ones are appended.
     """
-    every = list(arm.runs.values())
-    runs = [run for run in every if run.manifest.get("status") == "finished"] or every
-    pairs = [_with_base(run, root, problems) for run in runs]
+    all_runs = list(arm.runs.values())
+    runs = [run for run in all_runs if run.manifest.get("status") == "finished"] or all_runs
+    pairs = [_pair_with_base(run, root, problems) for run in runs]
     settings = [pair[1][1].settings for pair in pairs if pair is not None]
     if len(settings) < len(runs) or any(other != settings[0] for other in settings):
-        pairs = [first_and_last(run, problems) for run in runs]
-    measured_twice = [pair for pair in pairs if pair is not None]
-    if not measured_twice:
+        pairs = [find_first_and_last(run, problems) for run in runs]
+    complete = [pair for pair in pairs if pair is not None]
+    if not complete:
         return None
     with collect_problems(problems):
-        return _change(arm, [first for first, _ in measured_twice], [last for _, last in measured_twice])
+        return _compare_times(arm, [first for first, _ in complete], [last for _, last in complete])
     return None
 
 
-def in_short(change: MetricChange) -> str:
+def summarize_change(change: MetricChange) -> str:
     """Return `Held-out accuracy (avg@4) rose from 0.314 before training to 0.919 after 60 rollouts.`"""
     start, end = (f"{estimate.value:.3f}" for estimate in (change.before, change.after))
     metric = held_out_accuracy(change.metric)
-    if not change.clear:
-        return f"No change of {metric} can be seen: {start} {change.first}, {end} {change.last}."
+    if not change.significant:
+        return f"No significant change of {metric}: {start} {change.first}, {end} {change.last}."
     return f"{capitalize(metric)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
-def change_in_words(change: MetricChange) -> str:
+def describe_change(change: MetricChange) -> str:
     """Return `Accuracy (avg@4 on kk-gen, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (with_interval(change.metric, estimate) for estimate in (change.before, change.after))
     difference = with_interval(change.metric, change.difference, signed=True)
-    doubt = "" if change.clear else ", so no difference can be seen"
+    doubt = "" if change.significant else ", not significant"
     seeds = change.difference.seeds
-    single = " The interval is over problems alone: another seed may say otherwise." if seeds == 1 else ""
+    single = " One seed: the interval is over problems only." if seeds == 1 else ""
     return (
         f"Accuracy ({change.subject}) {change.verb} from {start} {change.first} to {end} {change.last}: {difference}, "
         f"{count(seeds, 'seed')} x {count(change.difference.problems, 'problem')}{doubt}.{single}"
@@ -234,11 +237,11 @@ def change_in_words(change: MetricChange) -> str:
 
 
 def changes_table(changes: Mapping[str, MetricChange]) -> Table | None:
-    """Return a row for each arm; None without arms. The caption and the header hold values that all arms share."""
+    """Return a row per arm; None without arms. The caption and the header hold values common to all arms."""
     if not changes:
         return None
-    every = list(changes.values())
-    subjects, first, last = ({getattr(change, name) for change in every} for name in ("subject", "first", "last"))
+    change_list = list(changes.values())
+    subjects, first, last = ({getattr(change, name) for change in change_list} for name in ("subject", "first", "last"))
     several = len(subjects) > 1
     rows = []
     for arm, change in changes.items():
@@ -254,25 +257,25 @@ def changes_table(changes: Mapping[str, MetricChange]) -> Table | None:
         )
     header = (
         "arm",
-        *(("measured",) if several else ()),
-        f"{every[0].first if len(first) == 1 else 'before'} [95%]",
-        f"{every[0].last if len(last) == 1 else 'after'} [95%]",
+        *(("metric",) if several else ()),
+        f"{change_list[0].first if len(first) == 1 else 'before'} [95%]",
+        f"{change_list[0].last if len(last) == 1 else 'after'} [95%]",
         "difference [95%]",
     )
-    caption = "In the course of training" + ("" if several else f": {every[0].subject}")
+    caption = "Change during training" + ("" if several else f": {change_list[0].subject}")
     seeds = "; ".join(f"{arm}: {count(change.difference.seeds, 'run')}" for arm, change in changes.items())
     return Table(caption, header, rows, texts=(1,) if several else (), note=seeds)
 
 
-def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> MetricChange | None:
+def _compare_times(arm: Arm, first: Sequence[TimedEvaluation], last: Sequence[TimedEvaluation]) -> MetricChange | None:
     evaluations = [evaluation for _, evaluation in (*first, *last)]
     metric, samples = resolve_metric(None, {f"{number}": each for number, each in enumerate(evaluations)})
     ids = common_problems(evaluations)
     if not ids:
         return None
     before, after = (
-        np.array([problem_values(evaluation, metric, samples, ids) for _, evaluation in moments])
-        for moments in (first, last)
+        np.array([problem_values(evaluation, metric, samples, ids) for _, evaluation in timed])
+        for timed in (first, last)
     )
     result, limits = last[0][1].result, bounds(metric, *(evaluation.result for evaluation in evaluations))
     size = f" x {count(samples, 'sample')}" if samples else ", greedy"
@@ -289,25 +292,27 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
     )
 
 
-def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
+def find_first_and_last(run: Run, problems: list[str]) -> tuple[TimedEvaluation, TimedEvaluation] | None:
     """Return the first and the last held-out evaluation of training; None without two."""
-    every: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     with collect_problems(problems):
-        every = run.held_out
-    if len(every) < 2:
+        evaluations = run.held_out
+    if len(evaluations) < 2:
         return None
-    first, final = ((f"after {count(each.result['rollouts'], 'rollout')}", each) for each in (every[0], every[-1]))
+    first, final = (
+        (f"after {count(each.result['rollouts'], 'rollout')}", each) for each in (evaluations[0], evaluations[-1])
+    )
     return first, final
 
 
-def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Moment] | None:
+def _pair_with_base(run: Run, root: Path, problems: list[str]) -> tuple[TimedEvaluation, TimedEvaluation] | None:
     """Return the evaluations of the untrained model and of the run's newest checkpoint under the same settings."""
     folders = dict.fromkeys([root / "evals", run.dir.path.parent / "evals", run.dir.path.parent.parent / "evals"])
     bases = [
         base
         for folder in folders
         for base in read_undamaged(folder)
-        if not base.steps and _same_model(base.result["model"], run.config.model.name)
+        if not base.steps and _is_same_model(base.result["model"], run.config.model.name)
     ]
     of_run: list[Evaluation] = []
     with collect_problems(problems):
@@ -321,15 +326,15 @@ def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Momen
     if not pairs:
         return None
     final = last(after for _, after in pairs.values())
-    return (BASE, pairs[final.folder][0]), (f"after {count(_trained(run, final), 'rollout')}", final)
+    return (BASE, pairs[final.folder][0]), (f"after {count(_count_rollouts(run, final), 'rollout')}", final)
 
 
-def _same_model(first: str, second: str) -> bool:
+def _is_same_model(first: str, second: str) -> bool:
     return first == second or Path(first).expanduser().resolve() == Path(second).expanduser().resolve()
 
 
-def _trained(run: Run, evaluation: Evaluation) -> int:
-    """Return the rollouts until the checkpoint that was evaluated, which need not be the last."""
+def _count_rollouts(run: Run, evaluation: Evaluation) -> int:
+    """Return the number of rollouts before the evaluated checkpoint, which may not be the last."""
     rows = filter_step_rows(run.steps.metrics)
     ends = [row["rollout"] + 1 for row in rows if row.get("step") in evaluation.steps]
     return int(max(ends, default=run.manifest["rollout"]))
@@ -337,53 +342,53 @@ def _trained(run: Run, evaluation: Evaluation) -> int:
 
 @dataclass(frozen=True)
 class Budgets:
-    """``table``: None where no budget gives one. ``without``: why a budget gives none, a line each."""
+    """Comparison at equal budgets; ``table``: None without any. ``without``: a reason per budget without comparison."""
 
     table: Table | None
     without: tuple[str, ...]
 
 
-def budgets(subject: ReportData) -> Budgets:
-    """Return the difference of each arm to the baseline at the largest common budget, a row for each budget.
+def compare_at_budgets(data: ReportData) -> Budgets:
+    """Return the difference of each arm to the baseline at the largest common budget, a row per kind of budget.
 
-    Nothing where final checkpoints are not what is compared, or the runs have no held-out evaluations from training.
+    Empty unless final checkpoints are compared and all runs have held-out evaluations.
     """
-    if subject.comparison is None or subject.request.match is not None:
+    if data.comparison is None or data.request.match is not None:
         return Budgets(None, ())
-    if not all(has_evaluation(run.dir.held_out_dir) for run in subject.readiness.runs):
+    if not all(has_evaluation(run.dir.held_out_dir) for run in data.readiness.runs):
         return Budgets(None, ())
-    base = subject.comparison.scores.baseline
-    request = replace(subject.request, baseline=base, benchmark=None, where=(), power=None, permutation=False)
+    base = data.comparison.scores.baseline
+    request = replace(data.request, baseline=base, benchmark=None, where=(), power=None, permutation=False)
     comparisons, without = dict[str, TaskComparison](), list[str]()
     for budget in BUDGETS:
         try:
-            comparisons[budget] = compare_task(read_task(replace(request, match=budget), subject.readiness.runs))
+            comparisons[budget] = compare_task(read_task(replace(request, match=budget), data.readiness.runs))
         except UserError as error:
-            without.append(f"Not at equal {budget}: {' '.join(error.problems)}")
-    return Budgets(_budgets_table(comparisons, base) if comparisons else None, tuple(without))
+            without.append(f"No comparison at equal {budget}: {' '.join(error.problems)}")
+    return Budgets(_make_budgets_table(comparisons, base) if comparisons else None, tuple(without))
 
 
-def _budgets_table(comparisons: Mapping[str, TaskComparison], base: str) -> Table:
+def _make_budgets_table(comparisons: Mapping[str, TaskComparison], base: str) -> Table:
     first = next(iter(comparisons.values()))
     scores, arms = first.scores, [row.arm for row, _ in first.others]
     rows = []
     for budget, comparison in comparisons.items():
         end = comparison.scores.end
-        cells = {row.arm: _budget_cell(scores.metric, contrast) for row, contrast in comparison.others}
+        cells = {row.arm: _format_budget_cell(scores.metric, contrast) for row, contrast in comparison.others}
         amount = f"{end:,.0f}" if end >= 100 else f"{end:,.3g}"
         rows.append((f"{amount} {budget}", *(cells[arm] for arm in arms)))
     samples = f" x {count(scores.samples, 'sample')}" if scores.samples else ", greedy"
-    corrected = "p after Holm's correction within a budget. " if first.tested else ""
+    corrected = "p: Holm-adjusted within a budget. " if first.tested else ""
     return Table(
         f"At equal budget: difference to {base} [95%]",
-        ("at", *arms),
+        ("budget", *arms),
         rows,
-        note=f"{metric_name(scores.metric).strip()} of the held-out evaluations in training "
-        f"({scores.settings['split']}, {count(len(scores.problems), 'problem')}{samples}), linear between them, at the "
-        f"most that all runs have; not of the final checkpoints above. {corrected}`rlvr compare --match` has the rest.",
+        note=f"{metric_name(scores.metric).strip()} of held-out evaluations during training "
+        f"({scores.settings['split']}, {count(len(scores.problems), 'problem')}{samples}), interpolated linearly at "
+        f"the largest common budget; not of the final checkpoints. {corrected}See `rlvr compare --match`.",
     )
 
 
-def _budget_cell(metric: str, contrast: Contrast) -> str:
+def _format_budget_cell(metric: str, contrast: Contrast) -> str:
     difference = with_interval(metric, contrast.difference, signed=True)
     return difference if contrast.verdict == "single" else f"{difference}, p {format_p(contrast.p_holm)}"

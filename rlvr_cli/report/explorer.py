@@ -1,4 +1,4 @@
-"""The data of a page's script: the points of the charts, and every completion of the held-out evaluations."""
+"""Data of a page's script: points of the charts, and all completions of the held-out evaluations."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rlvr_cli.core.files import finite
 from rlvr_cli.core.text import count, escape_control, shorten, to_one_line
 from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.report.data import ReportData
-from rlvr_cli.report.evaluations import BASE, MeasuredSetting, MetricChange, first_and_last
+from rlvr_cli.report.evaluations import BASE, EvaluatedSetting, MetricChange, find_first_and_last
 from rlvr_cli.store.completions import cut_middle
 from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.metrics import GREEDY
 
-# Of the compressed completions in a page; as text they take a third more.
+# Compressed completions of a page; base64 takes a third more.
 MOST_BYTES = 1_500_000
 _MOST_ANSWER = 200
 
 
 @dataclass(frozen=True)
 class Source:
-    """An evaluation; ``arm``: the index of its arm, None for the model before training."""
+    """An evaluation; ``arm``: index of its arm, None for the model before training."""
 
     arm: int | None
     run: str
@@ -35,7 +35,7 @@ class Source:
     evaluation: Evaluation
 
     @property
-    def of(self) -> str:
+    def label(self) -> str:
         """Return `kk-gen, test, after 60 rollouts`."""
         return f"{self.problem_set}, {self.when}"
 
@@ -46,52 +46,51 @@ class Source:
 
 @dataclass(frozen=True)
 class Explorer:
-    """``charts``, ``completions``: compressed JSON as text, empty without any; ``how``: the number of completions."""
+    """``charts``, ``completions``: compressed JSON in base64, or empty; ``summary``: the number of completions."""
 
     arms: tuple[str, ...]
     charts: str
     completions: str
-    how: str
+    summary: str
 
 
 @dataclass(frozen=True)
 class ArmIndices:
-    """The index of an arm by all its names, and by the rows and columns of tables, so that they can be hidden."""
+    """Indices of arms by name, and by rows and columns of tables, to hide them."""
 
     by_name: Mapping[str, int]
 
     def column(self, header: Sequence[str], at: int) -> int | None:
-        """Return the arm whose name is a column's header; None in a table with arms in rows, a column `arm`."""
+        """Return the arm named by a column's header; None in a table with a column `arm`."""
         return None if at == 0 or "arm" in header else self.by_name.get(header[at].removesuffix(" [95%]"))
 
     def row(self, header: Sequence[str], row: Sequence[str]) -> int | None:
-        """Return the arm of a row by its column `arm`."""
         return self.by_name.get(row[header.index("arm")]) if "arm" in header else None
 
 
-def arm_indices(subject: ReportData, names: Sequence[str]) -> ArmIndices:
-    """Index arms by their names in the charts (``names``), the tables and the comparison, maybe of fewer runs."""
-    if len(subject.arms) < 2:
+def index_arms(data: ReportData, names: Sequence[str]) -> ArmIndices:
+    """Index arms by their names in the charts (``names``), in tables, and in a comparison of fewer runs."""
+    if len(data.arms) < 2:
         return ArmIndices({})
-    indices = {name: index for index, arm in enumerate(subject.arms) for name in (names[index], arm.name)}
-    of_run = {run.path: index for index, arm in enumerate(subject.arms) for run in arm.runs.values()}
-    for name, runs in subject.comparison.scores.arms.items() if subject.comparison else ():
+    indices = {name: index for index, arm in enumerate(data.arms) for name in (names[index], arm.name)}
+    of_run = {run.path: index for index, arm in enumerate(data.arms) for run in arm.runs.values()}
+    for name, runs in data.comparison.scores.arms.items() if data.comparison else ():
         indices.setdefault(name, next(of_run[scores.run.path] for scores in runs.values()))
     return ArmIndices(indices)
 
 
-def explorer(
-    subject: ReportData,
+def make_explorer(
+    data: ReportData,
     names: Sequence[str],
     charts: Iterable[Chart],
-    evaluations: Sequence[MeasuredSetting],
+    evaluations: Sequence[EvaluatedSetting],
     changes: Mapping[str, MetricChange],
     problems: list[str],
 ) -> Explorer:
     """Return the explorer of a page.
 
     Args:
-        names: of the arms, as in the charts. problems: gets a line for each damaged file.
+        names: of the arms, as in the charts. problems: errors of damaged files are appended.
     """
     points = {
         chart.key: [
@@ -100,45 +99,45 @@ def explorer(
         ]
         for chart in charts
     }
-    completions, how = _pack_completions(names, _sources(subject, evaluations, changes, problems), problems)
-    return Explorer(tuple(names), _pack(points), completions, how)
+    completions, summary = _pack_completions(names, _find_sources(data, evaluations, changes, problems), problems)
+    return Explorer(tuple(names), _pack(points), completions, summary)
 
 
-def _sources(
-    subject: ReportData,
-    evaluations: Sequence[MeasuredSetting],
+def _find_sources(
+    data: ReportData,
+    evaluations: Sequence[EvaluatedSetting],
     changes: Mapping[str, MetricChange],
     problems: list[str],
 ) -> list[Source]:
-    """Return the untrained model's evaluations, those of `rlvr eval`, and the first and the last of training."""
+    """Return evaluations of the untrained model, those of `rlvr eval`, and the first and the last of training."""
     sources: list[Source] = []
-    for index, arm in enumerate(subject.arms):
+    for index, arm in enumerate(data.arms):
         untrained = changes[arm.name].untrained if arm.name in changes else ()
         sources += [Source(None, str(each.result.get("label", "")), BASE, each) for each in untrained]
         measured = [each for setting in evaluations for each in setting.arms.get(arm.name, ())]
         for run in arm.runs.values():
-            own = [each for each in measured if run.dir.path in each.folder.parents]
-            moments = [*(("after training", each) for each in own), *(first_and_last(run, problems) or ())]
-            sources += [Source(index, run.dir.name, when, each) for when, each in moments]
+            finals = [("after training", each) for each in measured if run.dir.path in each.folder.parents]
+            timed = [*finals, *(find_first_and_last(run, problems) or ())]
+            sources += [Source(index, run.dir.name, when, each) for when, each in timed]
     return list({source.evaluation.folder: source for source in sources}.values())
 
 
 def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems: list[str]) -> tuple[str, str]:
-    """Return the completions of all sources as columns, problem by problem, and a sentence on their number.
+    """Return the completions of all sources as columns, sorted by problem, and a sentence on their number.
 
-    Beyond ``MOST_BYTES`` those of each evaluation's last problems are left out, of all evaluations alike.
+    Beyond ``MOST_BYTES``, the last problems of all evaluations are dropped.
     """
     sources = [source for source in sources if (source.evaluation.folder / "samples.jsonl").exists()]
-    # Index of the source, rank of the problem among those of its set, and fields of a completion.
+    # Index of the source, rank of the problem in its set, and fields of a completion.
     rows: list[tuple[int, int, dict[str, Any]]] = []
     for index, source in enumerate(sources):
         try:
-            rows += [(index, 0, _fields(sample)) for sample in source.evaluation.samples]
+            rows += [(index, 0, _sample_fields(sample)) for sample in source.evaluation.samples]
         except RunError as error:
             problems.append(str(error))
         except (KeyError, TypeError) as error:
             path = source.evaluation.folder / "samples.jsonl"
-            problems.append(f"{path}: a sample, or a field of it, is missing ({error}).")
+            problems.append(f"{path}: a sample or one of its fields is missing ({error}).")
     if not rows:
         return "", ""
     ranks = _rank_problems(sources, rows)
@@ -156,19 +155,19 @@ def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems:
         most = max(1, min(most - 1, int(0.97 * most * MOST_BYTES / size)))
         chosen = [entry for entry in ranked if entry[1] < most]
         text = _pack_rows(names, sources, chosen)
-    how = f"{count(len(chosen), 'completion')} of {count(len(sources), 'evaluation')} on held-out problems."
+    summary = f"{count(len(chosen), 'completion')} of {count(len(sources), 'evaluation')} on held-out problems."
     if len(chosen) < len(ranked):
-        how += (
-            f" That is of {len(ranked):,} those of the first {most:,} of up to {deepest:,} problems of each "
-            f"evaluation: a page holds {MOST_BYTES / 1e6:g} MB of them, compressed. The runs' samples.jsonl have all."
+        summary += (
+            f" Limited to the first {most:,} of up to {deepest:,} problems per evaluation (of {len(ranked):,} "
+            f"completions), to {MOST_BYTES / 1e6:g} MB; all are in the runs' samples.jsonl."
         )
-    return text, how
+    return text, summary
 
 
 def _rank_problems(
     sources: Sequence[Source], rows: Sequence[tuple[int, int, Mapping[str, Any]]]
 ) -> dict[tuple[str, str], int]:
-    """Return the rank of each problem in its set, by set and id: problems with different answers first."""
+    """Rank the problems of each set, by set and id: problems with different answers first."""
     order: dict[tuple[str, str], int] = {}
     for source in sources:
         for rank, problem in enumerate(source.evaluation.rows):
@@ -184,8 +183,8 @@ def _rank_problems(
     return ranks
 
 
-def _fields(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a sample for the page. Raises KeyError and TypeError if one is missing."""
+def _sample_fields(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sample's fields for the page. Raises KeyError and TypeError if one is missing."""
     answer, tokens = sample["answer"], sample["tokens"]
     return {
         "problem": str(sample["problem"]),
@@ -212,7 +211,7 @@ def _pack_rows(
         {
             "arms": list(names),
             "sources": [
-                {"arm": source.arm, "run": to_one_line(source.run), "of": to_one_line(source.of)} for source in sources
+                {"arm": source.arm, "run": to_one_line(source.run), "of": to_one_line(source.label)} for source in sources
             ],
             "problems": [[to_one_line(name), groups[name]] for name in indices],
             "rows": columns,
@@ -221,7 +220,7 @@ def _pack_rows(
 
 
 def _pack(value: Any) -> str:
-    """Return compressed JSON in base64, the same bytes for the same value; empty for an empty value."""
+    """Return gzipped JSON in base64, deterministic; empty for an empty value."""
     if not value:
         return ""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Write the page of a request: one HTML file that needs nothing else."""
+"""Write a report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.terminal import Marked
 from rlvr_cli.core.text import escape_control, template_environment
-from rlvr_cli.report.data import read_subject
+from rlvr_cli.report.data import read_report_data
 from rlvr_cli.report.page import make_page
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from rlvr_cli.report.page import Page
 
 NAME = "report.html"
-# On paper a table with more columns has a paragraph for each row.
+# In print, tables with more columns become a paragraph per row.
 MOST_COLUMNS = 9
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
-class Written:
-    """A page on disk, with the texts at its top."""
+class WrittenReport:
+    """A page on disk, with the texts of its summary."""
 
     path: str
     bytes: int
@@ -45,21 +45,21 @@ class Written:
         return asdict(self)
 
 
-def write_report(request: CompareRequest, output: Path | None = None) -> Written:
-    """Write the page atomically, over an existing one.
+def write_report(request: CompareRequest, output: Path | None = None) -> WrittenReport:
+    """Write the page atomically, replacing an existing one.
 
-    Raises UserError for everything that is wrong with the request, the records and the path of the page.
+    Raises UserError with all problems of the request, the records and the path of the page.
     """
     if output is not None:
         _check_path(output)
-    subject = read_subject(request)
-    path = output or _default_path([run.dir.path for run in subject.runs])
+    data = read_report_data(request)
+    path = output or _default_path([run.dir.path for run in data.runs])
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path.parent}: cannot be written to; name another file for the page with --output.")
-    page = make_page(subject, output)
+        raise UserError(f"{path.parent}: no write permission. Use --output FILE for another path.")
+    page = make_page(data, output)
     text = render(page)
     write_text(path, text)
-    return Written(
+    return WrittenReport(
         path=str(path),
         bytes=len(text.encode()),
         question=page.answer.question,
@@ -71,7 +71,7 @@ def write_report(request: CompareRequest, output: Path | None = None) -> Written
 
 def _check_path(output: Path) -> None:
     if output.is_dir():
-        raise UserError(f"--output {output}: is a folder. Name a file in it, as {output / NAME}.")
+        raise UserError(f"--output {output}: must be a file; got a folder. Use --output {output / NAME}.")
     if not output.parent.is_dir():
         raise UserError(f"--output {output}: no such folder: {output.parent}.")
     if output.exists() and output.suffix.lower() not in (".html", ".htm"):
@@ -79,41 +79,40 @@ def _check_path(output: Path) -> None:
 
 
 def _default_path(runs: Sequence[Path]) -> Path:
-    """Return the path in the run's folder; of several runs, in the folder that holds them."""
+    """Return the path in the run's folder, or in the common folder of several runs."""
     if len(runs) == 1:
         return runs[0] / NAME
     folders = list(dict.fromkeys(path.parent for path in runs))
     if len(folders) > 1:
         names = ", ".join(map(str, folders[:4]))
-        raise UserError(f"the runs are in several folders ({names}): name the file of the page with --output.")
+        raise UserError(f"the runs are in several folders ({names}). Use --output FILE.")
     return folders[0] / NAME
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML, the same text for the same content.
+    """Render the page as deterministic HTML.
 
-    Everything but the markup of the charts is escaped, and characters that cannot be seen or written are shown as
-    escapes, as `\\x1b`.
+    Everything except the charts' markup is escaped; invisible characters are shown as escapes such as `\\x1b`.
     """
     from markupsafe import Markup
 
-    environment = template_environment(TEMPLATES, autoescape=True, finalize=_printable)
-    environment.filters["code"] = _code
+    environment = template_environment(TEMPLATES, autoescape=True, finalize=_escape)
+    environment.filters["code"] = _mark_code
     environment.globals["arms"] = page.indices
     environment.globals["dash"] = lambda arm: " ".join(map(str, dash(arm)))
     environment.filters["css"] = lambda name: "".join(f"\\{ord(letter):x} " for letter in escape_control(name))
     environment.globals["columns"] = MOST_COLUMNS
     environment.globals["colours"] = len(COLOURS)
     script = (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
-    # Of all scripts a browser runs this one alone.
+    # The Content-Security-Policy allows only this script.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         page=page, script=Markup(script), script_hash=f"sha256-{digest}"
     )
 
 
-def _code(text: str) -> Markup:
-    """Return a sentence with the text between back-quotes as code."""
+def _mark_code(text: str) -> Markup:
+    """Return a sentence with text in backquotes marked up as code."""
     from markupsafe import Markup, escape
 
     pieces = escape_control(text).split("`")
@@ -124,7 +123,7 @@ def _code(text: str) -> Markup:
     )
 
 
-def _printable(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     if isinstance(value, Marked):
         return escape_control(value.text)
     if not isinstance(value, str):

@@ -51,7 +51,6 @@ class MeanVariance:
 
     @property
     def total(self) -> Array:
-        """The variance of the mean."""
         return self.runs.variance + self.problems.variance
 
 
@@ -293,7 +292,6 @@ def _sum_terms(terms: Sequence[Term]) -> Term:
 
 
 def _average_terms(terms: Sequence[Term]) -> Term:
-    """Return the term of the mean over tasks, from independent terms."""
     return _sum_terms([Term(term.variance / len(terms) ** 2, term.degrees) for term in terms])
 
 

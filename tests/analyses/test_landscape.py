@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput, records, summary_of
 from rlvr_cli.analyses.landscape import ANALYSIS, LandscapeOptions, find_warning, make_trajectory, measure
-from rlvr_cli.charts.figure import svg
+from rlvr_cli.charts.figure import render_svg
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir, create_run
@@ -142,7 +142,7 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
     assert summary_of(found) == {}
     means = {(row["arm"], row["number"]): row for row in records(found["arms"])}
     assert means["grpo", "accuracy_end"]["mean"] == pytest.approx(0.5)
-    assert "</svg>" in svg(ANALYSIS.plot(found))
+    assert "</svg>" in render_svg(ANALYSIS.plot(found))
     alone = measure(AnalysisInput((runs[0],), tmp_path), LandscapeOptions())
     summary = summary_of(alone)
     assert summary == {name: by_run["a"][name] for name in summary}

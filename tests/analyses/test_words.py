@@ -11,7 +11,7 @@ import pytest
 from rlvr_cli.analyses.base import AnalysisInput, summary_of
 from rlvr_cli.analyses.word_lists import WordKind, compile_kind, read_lists
 from rlvr_cli.analyses.words import ANALYSIS, WordsOptions, count_words, measure
-from rlvr_cli.charts.figure import svg
+from rlvr_cli.charts.figure import render_svg
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir, create_run
@@ -100,4 +100,4 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
     assert summary_of(both) == {} and set(both["kinds"]["run"]) == {"a", "b"}
     assert both["notes"]["note"].str.contains("all rewards are the same").any()
     for frames in (found, both):
-        assert "</svg>" in svg(ANALYSIS.plot(frames))
+        assert "</svg>" in render_svg(ANALYSIS.plot(frames))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.report.evaluations import BASE, change_of
+from rlvr_cli.report.evaluations import BASE, measure_change
 from rlvr_cli.store.arm import group_arms
 from rlvr_cli.store.evaluation import Evaluation, read_evaluation
 from rlvr_cli.store.find import load_runs
@@ -24,7 +24,7 @@ def add_base(root: Path, model: str, right: list[int]) -> None:
 def before(root: Path) -> tuple[str, float]:
     (arm,) = group_arms(load_runs(["a*"], root).runs, alone=True)
     problems: list[str] = []
-    change = change_of(arm, root, problems)
+    change = measure_change(arm, root, problems)
     assert change is not None and not problems
     return change.first, change.before.value
 

@@ -152,8 +152,8 @@ def test_what_is_no_finite_number_is_left_out_and_said(tmp_path: Path) -> None:
     run = charted(tmp_path, "r", rows)
     figures = by_key(learning_figures({"a": [run], "b": [charted(tmp_path, "empty", [])]}))
     assert column(figures["grad-norm"], "rollouts") == ["1", "7"]
-    assert "Left out: 5 values" in figures["grad-norm"].caption
-    assert "Without a value: b." in figures["grad-norm"].caption
+    assert "Dropped: 5 non-finite values" in figures["grad-norm"].caption
+    assert "No values: b." in figures["grad-norm"].caption
     # Nothing finite, nothing recorded.
     assert "entropy" not in figures
     assert "reward" not in figures
@@ -166,7 +166,7 @@ def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: 
     values[777] = 5.0
     figure = by_key(learning_figures({"a": [charted(tmp_path, "r", [{"reward": one} for one in values])]}))["reward"]
     assert "50 rollouts" in figure.caption
-    assert "greatest" in figure.caption
+    assert "maximum" in figure.caption
     raw, mean = heights(figure, width="0.8"), heights(figure)
     assert raw.max() > mean.max() + 50
     assert len(raw) <= 100

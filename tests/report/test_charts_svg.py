@@ -13,7 +13,7 @@ from rlvr_cli.report.charts.reasons import reasons_figure
 from tests.report.charted_runs import charted
 
 HOSTILE = "</text><script>1</script> $x^2$ \x00\x1b[31m \u202e&amp; 日"
-SHOWN = "</text><script>1</script> $x^2$ \\x00\\x1b[31m \\u202e&amp; 日"
+MOST_NAMES = "</text><script>1</script> $x^2$ \\x00\\x1b[31m \\u202e&amp; 日"
 ROWS = [
     {"reward": 1.0, "accuracy": 0.2, "entropy": 0.5, "clip_frac/low": 0.1, "reason/correct": 0.2, "reason/wrong": 0.8},
     {"reward": 2.0, "accuracy": 0.4, "entropy": 0.4, "clip_frac/low": 0.3, "reason/correct": 0.4, "reason/wrong": 0.6},
@@ -41,4 +41,4 @@ def test_a_hostile_name_is_text(figures: list[Chart]) -> None:
         pictures = "".join(panel.svg for panel in figure.panels)
         assert "<script" not in pictures
         assert not re.search("[\x00-\x08\x1b\u202e]", pictures + figure.caption + str(figure.table))
-        assert SHOWN in {cell for row in figure.table for cell in row}
+        assert MOST_NAMES in {cell for row in figure.table for cell in row}

@@ -1,4 +1,4 @@
-"""A collapse that lasts to the end stands on top as one; an alarm that the run got over stands as that."""
+"""A collapse that lasts to the end is at the top of the page; so is an alert that was resolved, as such."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ALERT = "grpo: accuracy drop and length explosion in 1 of 1 run (bad)"
 @pytest.mark.parametrize(
     ("course", "expected", "at_the_end"),
     [
-        (((10, {}), (30, BAD)), f"collapse {ALERT}.", "lasts"),
-        (((10, {}), (10, BAD), (20, {})), f"alarm {ALERT}, which passed.", "passed"),
+        (((10, {}), (30, BAD)), f"collapse {ALERT}.", "active"),
+        (((10, {}), (10, BAD), (20, {})), f"alert {ALERT}, resolved.", "resolved"),
     ],
 )
 def test_collapses_and_alarms(

@@ -144,7 +144,7 @@ def test_completions_are_searched_and_filtered_by_keyboard(page: Page, written: 
     page.wait_for_timeout(400)
     matching = [row for row in rows if row["answer"] == "wrong 3"]
     assert total(page) == len(matching)
-    assert page.locator("#found mark").first.inner_text() == "wrong 3"
+    assert page.locator("#results mark").first.inner_text() == "wrong 3"
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")
     chosen = {
@@ -168,10 +168,10 @@ def test_completions_are_searched_and_filtered_by_keyboard(page: Page, written: 
     page.keyboard.press("Enter")
     page.wait_for_timeout(200)
     assert total(page) == len(rows)
-    assert page.locator("#found li").count() == 10
+    assert page.locator("#results li").count() == 10
     page.locator("#browse-more").click()
-    assert page.locator("#found li").count() == 20
-    page.locator("#found button").first.click()
+    assert page.locator("#results li").count() == 20
+    page.locator("#results button").first.click()
     problem = page.locator("#browse input").input_value()
     assert total(page) == sum(row["problem"] == problem for row in rows)
 
@@ -180,5 +180,5 @@ def test_what_a_model_wrote_stays_text(page: Page) -> None:
     page.locator("#browse input").fill("needle")
     page.wait_for_timeout(400)
     assert total(page) == 1
-    assert page.locator("#found pre").inner_text() == HOSTILE
-    assert page.locator("#found img, #found script").count() == 0
+    assert page.locator("#results pre").inner_text() == HOSTILE
+    assert page.locator("#results img, #results script").count() == 0

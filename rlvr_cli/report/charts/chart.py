@@ -1,4 +1,4 @@
-"""Charts of a report as Vega-Lite: panels of lines, rows of values, and the points that a pointer reads."""
+"""Charts of a report in Vega-Lite: panels of lines, rows of values, and readings for the tooltip."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_cli.charts.figure import INK, MUTED, PAPER, colour, dash, svg, text_colour
+from rlvr_cli.charts.figure import INK, MUTED, PAPER, colour, dash, render_svg, text_colour
 from rlvr_cli.charts.lines import Extent, Line, Panel, XAxis, YAxis
 from rlvr_cli.core.text import shorten
 
-# Pixels at which a picture has its size; on a narrow page it shrinks to three quarters.
 WIDTH = 460.0
-# Of more arms the means alone are drawn.
+# With more arms only means are drawn.
 MOST_ARMS = 8
-# With fewer runs the interval of their mean is so wide that a chart would show nothing else.
+# Fewest runs with a band: with fewer, the interval would dominate the chart.
 BAND_FROM = 5
-# Characters of an arm's name in a legend, in a row of a chart.
+# Characters of an arm's name in a legend and in a row.
 MOST_SHOWN, MOST_IN_ROW = 60, 40
-_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
+_MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48.0, 14.0, 26.0, 38.0
 _HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
-# Stretches of a line whose least and greatest points are drawn: with their ends 100 points at most.
-STRETCHES = 25
-# Points of a line that a pointer meets.
+# Segments of a long line, each drawn by its ends, minimum and maximum: at most 100 points.
+SEGMENTS = 25
+# Readings per line.
 _MOST_READ = 100
 _TICK = "abs(datum.value) >= 10000 ? format(datum.value, '~s') : format(datum.value, '.4~g')"
 _PERCENT = "format(datum.value, '.3~%')"
@@ -37,7 +36,7 @@ Frame = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Readings:
-    """A line for a pointer: ``x`` and ``y`` in units of the picture, ``at`` and ``values`` the same as text."""
+    """A line's points for the tooltip: ``x`` and ``y`` in SVG units, ``at`` and ``values`` the same as text."""
 
     arm: int
     name: str
@@ -49,11 +48,11 @@ class Readings:
 
 @dataclass(frozen=True)
 class DrawnPanel:
-    """A picture of a chart.
+    """A rendered panel.
 
     Attributes:
-        svg: an `<svg>` element. axis: the label of x. lines: the points for a pointer; a picture of rows has none.
-        frame: left, top, right, bottom of the lines in units of the picture.
+        svg: an `<svg>` element. axis: label of x. lines: readings for the tooltip; none for rows.
+        frame: left, top, right, bottom of the plot in SVG units.
     """
 
     title: str
@@ -65,13 +64,13 @@ class DrawnPanel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with its caption and its numbers.
+    """A chart with its caption and data.
 
     Attributes:
-        key: its name among the charts of a page; letters, digits and hyphens.
-        arms: index and name of each arm in the legend.
+        key: unique in a page; letters, digits and hyphens.
         sentences: of the caption, plain text.
-        table: a header and rows, the numbers of the chart as text.
+        table: header and rows of the data as text.
+        arms: index and name of each arm in the legend.
     """
 
     key: str
@@ -87,14 +86,14 @@ class Chart:
 
 
 def format_value(value: float | None, *, share: bool) -> str:
-    """Return a share in percent with one decimal, another number with four digits; `-` for no finite number."""
+    """Format a share in percent with one decimal, another number with four digits; `-` if not finite."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{100 * value:.1f}%" if share else f"{value:.4g}"
 
 
 def legend(panels: Sequence[Panel], arms: int) -> tuple[tuple[int, str], ...]:
-    """Return index and name of each arm of the panels; empty for a single arm, or more than a legend holds."""
+    """Return index and name of each arm of the panels; empty for a single arm or too many."""
     names = {line.arm: line.name for panel in panels for line in panel.lines}
     return tuple(sorted(names.items())) if 1 < arms <= MOST_ARMS else ()
 
@@ -102,7 +101,7 @@ def legend(panels: Sequence[Panel], arms: int) -> tuple[tuple[int, str], ...]:
 def draw_panels(
     title: str, panels: Sequence[Panel], x: XAxis, y: YAxis, scales: Sequence[Extent], *, marked: bool = False
 ) -> tuple[DrawnPanel, ...]:
-    """Draw each panel over the extent of the same index; ``marked``: with a marker at each point."""
+    """Draw each panel with its extent; ``marked``: with a marker at each point."""
     small = len(panels) > 1
     return tuple(
         _draw_panel(title, panel, x, y, extent, small=small, marked=marked)
@@ -114,20 +113,21 @@ def _draw_panel(
     title: str, panel: Panel, x: XAxis, y: YAxis, extent: Extent, *, small: bool, marked: bool
 ) -> DrawnPanel:
     flat = all((heights == 0).all() for line in panel.lines for _, heights in line.curves)
-    # Small panels are drawn side by side, with letters of the same size.
     width = (WIDTH / 2 if small else WIDTH) - _LEFT - _RIGHT
     height = _FLAT_HEIGHT if flat else _SMALL_HEIGHT if small else _HEIGHT
     low, high = (-0.4, 1.0) if extent.low == extent.high else (extent.low, extent.high)
-    ends, rows = _ends(panel, x), _rows(panel, x, marked=marked)
-    picture = _picture(title if not panel.title else f"{title}, {panel.title}", width, height, (_LEFT, _TOP, _BOTTOM))
-    picture["layer"] = _layers(panel, rows, _x_channel(x, ends, small), _y_channel(panel, y, extent, low, high, small))
+    ends, rows = _x_domain(panel, x), _point_rows(panel, x, marked=marked)
+    picture = _make_spec(title if not panel.title else f"{title}, {panel.title}", width, height, (_LEFT, _TOP, _BOTTOM))
+    picture["layer"] = _make_layers(
+        panel, rows, _x_channel(x, ends, small), _y_channel(panel, y, extent, low, high, small)
+    )
     frame = (_LEFT, _TOP, _LEFT + width, _TOP + height)
-    across, up = _scale(*ends, log=x.ticks is not None), _scale(low, high, extent.linear)
-    lines = tuple(_readings(line, x, frame, across, up, share=y.share) for line in panel.lines if len(line.x))
-    return DrawnPanel(panel.title, svg(picture, rows), x.label, frame, lines)
+    across, up = _make_scale(*ends, log=x.ticks is not None), _make_scale(low, high, extent.linear)
+    lines = tuple(_make_readings(line, x, frame, across, up, share=y.share) for line in panel.lines if len(line.x))
+    return DrawnPanel(panel.title, render_svg(picture, rows), x.label, frame, lines)
 
 
-def _picture(title: str, width: float, height: float, margins: tuple[float, float, float]) -> Spec:
+def _make_spec(title: str, width: float, height: float, margins: tuple[float, float, float]) -> Spec:
     start, top, bottom = margins
     return {
         "description": title,
@@ -174,17 +174,19 @@ def _y_channel(panel: Panel, y: YAxis, extent: Extent, low: float, high: float, 
     return _quantity("y", scale, axis)
 
 
-def _ends(panel: Panel, x: XAxis) -> tuple[float, float]:
+def _x_domain(panel: Panel, x: XAxis) -> tuple[float, float]:
     ends = [
         (float(at[0]) / x.divide, float(at[-1]) / x.divide) for line in panel.lines for at, _ in line.curves if len(at)
     ]
     first, last = min(start for start, _ in ends), max(end for _, end in ends)
-    # A training begins with nothing spent, also where nothing was measured there.
+    # A budget starts at 0, even if nothing was measured there.
     return (first / 1.06, last * 1.06) if x.ticks else (0.0, last or 1.0)
 
 
-def _scale(low: float, high: float, linear: float | None = None, *, log: bool = False) -> Callable[[np.ndarray], Any]:
-    """Return the function from values to their share of the axis from ``low`` to ``high``, 0 to 1."""
+def _make_scale(
+    low: float, high: float, linear: float | None = None, *, log: bool = False
+) -> Callable[[np.ndarray], Any]:
+    """Return the function from values to their relative position on the axis, 0 to 1."""
 
     def transform(values: np.ndarray) -> np.ndarray:
         if log:
@@ -197,8 +199,8 @@ def _scale(low: float, high: float, linear: float | None = None, *, log: bool = 
     return lambda values: np.clip((transform(values) - start) / (end - start), 0.0, 1.0)
 
 
-def _rows(panel: Panel, x: XAxis, *, marked: bool) -> dict[str, list[dict[str, Any]]]:
-    """Return the points of a panel, a row each, by the layer that draws them."""
+def _point_rows(panel: Panel, x: XAxis, *, marked: bool) -> dict[str, list[dict[str, Any]]]:
+    """Return the points of a panel by layer, a row each."""
     crowd = len(panel.lines) > MOST_ARMS
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("bands", "lone", "thin", "means", "dots")}
     for line in panel.lines:
@@ -208,23 +210,23 @@ def _rows(panel: Panel, x: XAxis, *, marked: bool) -> dict[str, list[dict[str, A
         if line.raw is not None and not crowd:
             rows["thin"] += _points(line.raw[0] / x.divide, line.raw[1], thin(line.raw[1]), look, f"{line.arm}")
         edges = [edge for edge in (line.low, line.high) if edge is not None]
-        few = thin(line.mean, *edges) if len(line.x) else np.zeros(0, int)
-        rows["means"] += _points(line.x / x.divide, line.mean, few, look, f"{line.arm}")
-        if marked or len(few) == 1:
-            rows["dots"] += _points(line.x / x.divide, line.mean, few, look, "")
-        if line.low is not None and line.high is not None and not line.few and not crowd:
-            finite = np.concatenate([[False], np.isfinite(line.low[few]), [False]])
-            # A band needs two points next to one another.
+        indices = thin(line.mean, *edges) if len(line.x) else np.zeros(0, int)
+        rows["means"] += _points(line.x / x.divide, line.mean, indices, look, f"{line.arm}")
+        if marked or len(indices) == 1:
+            rows["dots"] += _points(line.x / x.divide, line.mean, indices, look, "")
+        if line.low is not None and line.high is not None and not line.hide_band and not crowd:
+            finite = np.concatenate([[False], np.isfinite(line.low[indices]), [False]])
+            # A band requires two adjacent points.
             alone = finite[1:-1] & ~finite[:-2] & ~finite[2:]
-            columns = np.stack([line.x / x.divide, line.low, line.high], axis=1)[few].tolist()
-            band = [{"x": at, "low": _number(low), "high": _number(high), **look} for at, low, high in columns]
+            columns = np.stack([line.x / x.divide, line.low, line.high], axis=1)[indices].tolist()
+            band = [{"x": at, "low": _or_none(low), "high": _or_none(high), **look} for at, low, high in columns]
             rows["bands"] += band if not alone.all() else []
             rows["lone"] += [row for row, single in zip(band, alone, strict=True) if single]
     return {"zero": [{"y": 0.0}], **{name: points for name, points in rows.items() if points}}
 
 
-def _layers(panel: Panel, names: Collection[str], x: Spec, y: Spec) -> list[Spec]:
-    """Return a layer for each data set in ``names``, keys of :func:`_rows`, from back to front."""
+def _make_layers(panel: Panel, names: Collection[str], x: Spec, y: Spec) -> list[Spec]:
+    """Return a layer per data set in ``names``, keys of :func:`_point_rows`, from back to front."""
     arms = sorted({line.arm for line in panel.lines})
     own = _category("colour", scale=None)
     band = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": own, "detail": _category("arm")}
@@ -233,7 +235,7 @@ def _layers(panel: Panel, names: Collection[str], x: Spec, y: Spec) -> list[Spec
     def by_arm(values: Sequence[Any]) -> Spec:
         return _category("arm", legend=None, scale={"domain": arms, "range": values})
 
-    dashes, shapes = by_arm([dash(arm) for arm in arms]), by_arm([_SHAPES[arm % len(_SHAPES)] for arm in arms])
+    dashes, shapes = by_arm([dash(arm) for arm in arms]), by_arm([_MARKERS[arm % len(_MARKERS)] for arm in arms])
     crowd = len(panel.lines)
     marks = {
         "zero": ({"type": "rule", "color": MUTED, "strokeWidth": 0.8}, {"y": y}),
@@ -253,17 +255,18 @@ def _layers(panel: Panel, names: Collection[str], x: Spec, y: Spec) -> list[Spec
     ]
 
 
-def _number(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
 def _points(
-    at: np.ndarray, heights: np.ndarray, few: np.ndarray, look: dict[str, Any], run: str
+    at: np.ndarray, heights: np.ndarray, indices: np.ndarray, look: dict[str, Any], run: str
 ) -> list[dict[str, Any]]:
-    return [{"x": x, "y": y, "run": run, **look} for x, y in zip(at[few].tolist(), heights[few].tolist(), strict=True)]
+    points = zip(at[indices].tolist(), heights[indices].tolist(), strict=True)
+    return [{"x": x, "y": y, "run": run, **look} for x, y in points]
 
 
-def _readings(
+def _make_readings(
     line: Line,
     x: XAxis,
     frame: Frame,
@@ -272,18 +275,18 @@ def _readings(
     *,
     share: bool,
 ) -> Readings:
-    few = np.unique(np.linspace(0, len(line.x) - 1, min(_MOST_READ, len(line.x))).round().astype(int))
+    indices = np.unique(np.linspace(0, len(line.x) - 1, min(_MOST_READ, len(line.x))).round().astype(int))
     start, top, end, bottom = frame
-    xs = start + (end - start) * across(line.x[few] / x.divide)
-    ys = bottom - (bottom - top) * up(line.mean[few])
-    at = tuple(f"{value:,.6g}" for value in (line.x[few] / x.divide).tolist())
-    runs = [dict(zip(at.tolist(), y.tolist(), strict=True)) for at, y in line.singles] if line.few else []
-    values = tuple(_reading(line, index, runs, share=share) for index in few.tolist())
+    xs = start + (end - start) * across(line.x[indices] / x.divide)
+    ys = bottom - (bottom - top) * up(line.mean[indices])
+    at = tuple(f"{value:,.6g}" for value in (line.x[indices] / x.divide).tolist())
+    runs = [dict(zip(at.tolist(), y.tolist(), strict=True)) for at, y in line.singles] if line.hide_band else []
+    values = tuple(_format_reading(line, index, runs, share=share) for index in indices.tolist())
     return Readings(line.arm, line.name, tuple(xs.round(1).tolist()), tuple(ys.round(1).tolist()), at, values)
 
 
-def _reading(line: Line, index: int, runs: Sequence[Mapping[float, float]], *, share: bool) -> str:
-    """Return `41.2% (38.1% to 44.0%)`, or of few ``runs``, heights by x, `41.2% (runs: 40.1%, 42.3%)`."""
+def _format_reading(line: Line, index: int, runs: Sequence[Mapping[float, float]], *, share: bool) -> str:
+    """Return `41.2% (38.1% to 44.0%)`, or with ``runs``, values by x, `41.2% (runs: 40.1%, 42.3%)`."""
     value = format_value(float(line.mean[index]), share=share)
     if runs:
         at = float(line.x[index])
@@ -294,20 +297,20 @@ def _reading(line: Line, index: int, runs: Sequence[Mapping[float, float]], *, s
 
 
 def thin(*heights: np.ndarray) -> np.ndarray:
-    """Return the indices of the points to draw, all of up to 100.
+    """Return the indices of at most 100 points to draw.
 
-    More points are cut into 25 stretches of equally many; of each, the first, the last, and the least and the greatest
-    of every array of ``heights`` are drawn. NaN is neither.
+    More points are split into 25 segments of equal size; of each, the first, the last, and the minimum and maximum of
+    every array of ``heights`` are kept, NaN ignored.
     """
     count = len(heights[0])
-    if count <= 4 * STRETCHES:
+    if count <= 4 * SEGMENTS:
         return np.arange(count)
     pairs = [
         (np.where(np.isnan(values), np.inf, values), np.where(np.isnan(values), -np.inf, values)) for values in heights
     ]
     chosen: set[int] = set()
-    for stretch in np.array_split(np.arange(count), STRETCHES):
-        first, after = int(stretch[0]), int(stretch[-1]) + 1
+    for segment in np.array_split(np.arange(count), SEGMENTS):
+        first, after = int(segment[0]), int(segment[-1]) + 1
         chosen |= {first, after - 1}
         for least, most in pairs:
             chosen |= {first + int(least[first:after].argmin()), first + int(most[first:after].argmax())}
@@ -316,19 +319,19 @@ def thin(*heights: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a picture of rows; a heading without ``value``.
+    """A row of a dot plot; without ``value``, a heading.
 
     Attributes:
-        arm: of its colour, if any. name, text: at its left and its right.
-        value: of the dot, ``full`` or hollow. low, high: ends of a line. start: of a second, hollow dot, joined to
-            the first. marks: small strokes.
+        arm: selects the colour. name, text: labels on the left and the right.
+        value: of the dot, ``filled`` or hollow. low, high: ends of the error bar. start: of a second, hollow dot,
+            joined to the first. marks: ticks.
     """
 
     arm: int | None
     name: str
     text: str = ""
     value: float | None = None
-    full: bool = True
+    filled: bool = True
     low: float | None = None
     high: float | None = None
     start: float | None = None
@@ -344,7 +347,7 @@ def draw_rows(
     *,
     share: bool = False,
 ) -> DrawnPanel:
-    """Draw rows, each a line of text with its dots and lines below; ``notes``: at the ends of the axis."""
+    """Draw a dot plot, each row below its labels; ``notes``: at the ends of the axis."""
     tops = np.cumsum([0.0, *(22.0 if row.value is None else 36.0 for row in rows)]).tolist()
     table = [
         {
@@ -359,7 +362,7 @@ def draw_rows(
             "marks": list(row.marks),
             "ink": INK if row.arm is None else text_colour(row.arm),
             "colour": colour(row.arm or 0),
-            "fill": colour(row.arm or 0) if row.full else PAPER,
+            "fill": colour(row.arm or 0) if row.filled else PAPER,
         }
         for row, top in zip(rows, tops, strict=False)
     ]
@@ -414,5 +417,5 @@ def draw_rows(
             mark = {"type": "text", "align": align, "baseline": "top", "color": MUTED}
             channels = {"x": {"value": at}, "y": {"value": tops[-1] + 24}, "text": _category("note")}
             layers.append({"data": {"name": align}, "mark": mark, "encoding": channels})
-    picture = _picture(title, width, tops[-1], (_RIGHT, 6, 44))
-    return DrawnPanel("", svg({**picture, "layer": layers}, data))
+    picture = _make_spec(title, width, tops[-1], (_RIGHT, 6, 44))
+    return DrawnPanel("", render_svg({**picture, "layer": layers}, data))

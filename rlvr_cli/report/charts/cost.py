@@ -1,4 +1,4 @@
-"""Accuracy over cost: each arm's held-out accuracy over the tokens and the seconds of a run."""
+"""Held-out accuracy over cost: tokens and seconds of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rlvr_cli.charts.lines import Line, Panel, XAxis, YAxis, extents
+from rlvr_cli.charts.lines import Line, Panel, XAxis, YAxis, compute_extents
 from rlvr_cli.report.charts.chart import Chart, DrawnPanel, draw_panels, format_value, legend
 from rlvr_cli.stats.clustered import CrossedEstimate
 
@@ -17,10 +17,10 @@ def cost_figure(
     accuracies: Mapping[str, CrossedEstimate],
     names: Sequence[str],
 ) -> Chart | None:
-    """Return a point for each arm with both, over tokens and over time; None without two such arms.
+    """Return a point per arm over tokens and over time; None without two arms with both.
 
     Args:
-        spent: tokens and seconds of training of a run, in the mean over runs, by the arm's name in ``names``.
+        spent: mean tokens and seconds per run, by the arm's name in ``names``.
         accuracies: of the last checkpoints, with their 95% intervals, by the same names.
     """
     both = [name for name in names if name in spent and name in accuracies]
@@ -31,17 +31,18 @@ def cost_figure(
     for kind in kinds:
         points = (_point(names.index(name), name, spent[name][kind], accuracies[name]) for name in both)
         panels.append(Panel("", tuple(points)))
-        x = XAxis({"tokens": "tokens sampled, of a run", "seconds": "seconds of training, of a run"}[kind])
-        pictures += draw_panels("Accuracy over cost", panels[-1:], x, axis, extents(panels[-1:], axis, shared=True))
+        x = XAxis({"tokens": "sampled tokens per run", "seconds": "seconds of training per run"}[kind])
+        pictures += draw_panels(
+            "Accuracy over cost", panels[-1:], x, axis, compute_extents(panels[-1:], axis, shared=True)
+        )
     rows = []
     for name in both:
         estimate = accuracies[name]
         values = (format_value(value, share=True) for value in (estimate.value, estimate.low, estimate.high))
         rows.append((name, *(f"{spent[name][kind]:,.6g}" for kind in kinds), *values))
     caption = (
-        f"Held-out accuracy ({metric}) of the last checkpoints over what training spent until its last recorded step, "
-        "in the mean over an arm's runs. Bar: 95% interval of the accuracy over runs and problems. "
-        "Left and up is better.",
+        f"Held-out accuracy ({metric}) of the last checkpoints over the cost of training, means over runs. Error bar: "
+        "95% interval over runs and problems. Up and left is better.",
     )
     header = ("arm", *kinds, metric, "low", "high")
     return Chart("cost", "Accuracy over cost", tuple(pictures), caption, (header, *rows), legend(panels, len(both)))

@@ -1,4 +1,4 @@
-"""The metrics of a report's learning curves, and their values of a run."""
+"""Metrics of a report's learning curves, and their values in a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_
 from rlvr_cli.store.training import average_by_rollout, last_steps, recorded_values
 from rlvr_cli.store.values import HeldOut, read_held_out
 
-# Beyond any number of training; sums of larger ones may not be finite.
+# Larger values are dropped: their sums may overflow.
 _MOST = 1e100
 
 
@@ -32,9 +32,8 @@ class MetricFigure:
     """A figure of one metric, or of several as panels.
 
     Attributes:
-        panels: the name of each panel's metric, by the panel's title.
-        note: the beginning of the caption.
-        held_out: whether the metrics are of the held-out evaluations instead of the completions of training.
+        panels: metric by panel title. note: first sentence of the caption.
+        held_out: whether the metrics are those of held-out evaluations, not of training completions.
     """
 
     key: str
@@ -45,43 +44,43 @@ class MetricFigure:
     held_out: bool = False
 
 
-def metric_figures(runs: Sequence[Recorded]) -> list[MetricFigure]:
-    """Return every figure that these runs may have, in the order of a report."""
+def metric_figures(runs: Sequence[RunRecords]) -> list[MetricFigure]:
+    """Return all figures that these runs may have, in the order of a report."""
     figures = []
     for key, names in groupby(METRICS, lambda name: METRICS[name].figure or re.sub("[_/]", "-", name)):
         first, *others = names
         metric = METRICS[first]
         if first == "eval":
-            figures += _held_out(runs)
+            figures += _held_out_figures(runs)
         elif metric.axis:
             panels = {METRICS[name].label if others else "": name for name in (first, *others)}
             figures.append(MetricFigure(key, metric.heading, metric_axis(metric), panels, metric.note))
     return figures
 
 
-def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
-    """Return accuracy, avg@n if every evaluation has it, else greedy; then pass@k and maj@k."""
-    evaluated = [names for run in runs if (names := evaluated_names(run))]
+def _held_out_figures(runs: Sequence[RunRecords]) -> list[MetricFigure]:
+    """Return accuracy (avg@n if common to all evaluations, else greedy), pass@k and maj@k."""
+    evaluated = [names for run in runs if (names := held_out_metrics(run))]
     common = [name for name in evaluated[0] if all(name in names for names in evaluated)] if evaluated else []
     figures = []
     accuracy = accuracy_of(common)
-    measured = "Evaluations on held-out problems in the course of training"
+    measured = "Held-out evaluations during training"
     if accuracy is not None:
-        of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
+        of = "greedy completions" if accuracy == "greedy" else f"{accuracy}: share of correct samples"
         title, axis = capitalize(held_out_accuracy(accuracy)), metric_axis(METRICS["eval"])
         note = f"{measured}, {of}."
         figures.append(MetricFigure("held-out-accuracy", title, axis, {"": accuracy}, note, held_out=True))
-    for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
+    for kind, meaning in (("pass", "at least one of k samples is correct"), ("maj", "the majority of k is correct")):
         forms = {name: form for name in common if (form := at_k(name)) and form[0] == kind}
         ranked = sorted((int(k), name) for name, (_, k) in forms.items() if k not in ("1", "n"))
         if ranked:
             figures.append(
                 MetricFigure(
                     f"held-out-{kind}-at-k",
-                    f"{kind}@k in training",
+                    f"{kind}@k during training",
                     YAxis(f"{kind}@k", share=True),
                     {name: name for _, name in ranked},
-                    f"{measured}; {kind}@k: {meaning}{' is right' if kind == 'maj' else ''}.",
+                    f"{measured}; {kind}@k: {meaning}.",
                     held_out=True,
                 )
             )
@@ -89,8 +88,8 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A run's lines of metrics.jsonl, and the budget spent at the end of each rollout from 0."""
+class RunRecords:
+    """A run's lines of metrics.jsonl, and the budget spent by the end of each rollout, from 0."""
 
     run: Run
     rows: tuple[dict[str, Any], ...]
@@ -98,7 +97,7 @@ class Recorded:
 
     @cached_property
     def held_out(self) -> HeldOut | None:
-        """Return its held-out evaluations, problem by problem; None without any. Raises RunError for damaged ones."""
+        """Return the held-out evaluations by problem; None without any. Raises RunError for damaged ones."""
         if not has_evaluation(self.run.dir.held_out_dir):
             return None
         try:
@@ -109,9 +108,9 @@ class Recorded:
             return None
 
     def curve(self, name: str, *, held_out: bool = False) -> tuple[Points, int] | None:
-        """Return a metric over the budget, one point a rollout, and in how many rollouts it was no finite number.
+        """Return a metric over the budget, a point per rollout, and its number of non-finite values; None if absent.
 
-        None where no line has it. ``held_out``: as for :func:`recorded_values`.
+        ``held_out``: as for :func:`recorded_values`.
         """
         values = recorded_values(self.rows, name, held_out=held_out)
         if not values:
@@ -120,13 +119,13 @@ class Recorded:
         missing = len({rollout for rollout, _ in values}) - len(points)
         x, y = np.array(points).T if points else (np.zeros(0), np.zeros(0))
         x, y = x[np.isfinite(x)], y[np.isfinite(x)]
-        # A budget that did not grow in a rollout, as a clock that stood still, has one point.
+        # Rollouts with equal budgets, as with a stopped clock, share a point.
         grown = np.append(np.diff(x) > 0, True) if len(x) else np.zeros(0, bool)
         return (x[grown], y[grown]), missing
 
     def band(self, name: str, spent: np.ndarray, *, held_out: bool) -> Band | None:
-        """Return the ends of the run's 95% interval over problems at each value of the budget; None without any."""
-        ends = held_out_ends(self, name) if held_out else rollout_ends(self, name)
+        """Return the run's 95% interval over problems at each budget in ``spent``; None without any."""
+        ends = held_out_intervals(self, name) if held_out else rollout_intervals(self, name)
         if not ends:
             return None
         at = {self.spent[rollout]: pair for rollout, pair in ends.items() if rollout in self.spent}
@@ -134,17 +133,17 @@ class Recorded:
         return table[:, 0], table[:, 1]
 
 
-def recorded(run: Run, budget: str) -> Recorded:
-    """Return the records of a run, without lines before its first step. Raises RunError for damaged ones."""
+def read_run_records(run: Run, budget: str) -> RunRecords:
+    """Return the records of a run. Raises RunError for damaged ones."""
     steps = run.steps
     if not steps.metrics or (not steps.timings and run.manifest.get("status") != "finished"):
-        return Recorded(run, (), {})
+        return RunRecords(run, (), {})
     at = {done - 1: float(run.spent[budget][step - 1]) for done, step in last_steps(run.spent).items()}
-    return Recorded(run, tuple(steps.metrics[: len(run.spent["updates"])]), at)
+    return RunRecords(run, tuple(steps.metrics[: len(run.spent["updates"])]), at)
 
 
-def rollout_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
-    """Return the 95% interval of a share over the prompts of each rollout (from 0) whose lines have `NAME/se`."""
+def rollout_intervals(records: RunRecords, name: str) -> dict[int, tuple[float, float]]:
+    """Return the 95% interval of a share over prompts by rollout (from 0), from `NAME/se`."""
     ends = {}
     for row in records.rows:
         value, error = finite(row.get(name)), finite(row.get(f"{name}/se"))
@@ -155,28 +154,23 @@ def rollout_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]
     return ends
 
 
-def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
-    """Return the 95% interval over problems of a metric, by the rollout from 0 after which it was evaluated.
-
-    Raises RunError for damaged evaluations.
-    """
+def held_out_intervals(records: RunRecords, name: str) -> dict[int, tuple[float, float]]:
+    """Return a metric's 95% interval over problems by rollout (from 0). Raises RunError for damaged evaluations."""
     results = (evaluation.result for evaluation in records.run.held_out)
     estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in results}
     ends = {rollout: (finite(each.get("low")), finite(each.get("high"))) for rollout, each in estimates.items()}
     return {rollout: (low, high) for rollout, (low, high) in ends.items() if low is not None and high is not None}
 
 
-def evaluated_names(records: Recorded) -> list[str]:
-    """Return the metrics that each of the run's held-out evaluations has."""
+def held_out_metrics(records: RunRecords) -> list[str]:
     lines = [row["eval"] for row in records.rows if isinstance(row.get("eval"), dict)]
     return [name for name in lines[0] if all(name in line for line in lines)] if lines else []
 
 
-def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndarray) -> Band | None:
-    """Return the ends of the 95% interval of the mean over runs and problems at each budget of ``at``, NaN without any.
+def crossed_band(runs: Sequence[RunRecords], budget: str, metric: str, at: np.ndarray) -> Band | None:
+    """Return the 95% interval of the mean over runs and problems at each budget of ``at``, NaN if undefined.
 
-    A problem's values are joined by straight lines, as in `rlvr compare --match`. None if not all evaluations are on
-    disk, or not of the same problems: then only the runs' means are known.
+    Interpolated linearly by problem, as in `rlvr compare --match`. None for missing evaluations or different problems.
     """
     curves = [curve for run in runs if (curve := run.held_out) is not None]
     if len(curves) < len(runs):
