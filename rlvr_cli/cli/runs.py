@@ -94,9 +94,9 @@ def show_run(
 
 def _with_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the summaries with `slurm_job` and, for unfinished runs, `slurm_state` (else None)."""
-    from rlvr_cli.launch.slurm_state import job_of, job_states
+    from rlvr_cli.launch.slurm_state import find_last_job, job_states
 
-    jobs = {run["path"]: job_of(Path(run["path"])) for run in runs}
+    jobs = {run["path"]: find_last_job(Path(run["path"])) for run in runs}
     unfinished = [run["path"] for run in runs if run["status"] not in ("finished", "damaged")]
     states: dict[str, str] = {}
     with contextlib.suppress(UserError):  # without Slurm on this machine, states stay None

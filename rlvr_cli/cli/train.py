@@ -86,7 +86,7 @@ def command(
     and can be resumed); 1 when training failed; 2 on bad input. With several processes the first failure of any of them
     ends them all.
     """
-    from rlvr_cli.launch.command import check_alone, needs_launcher
+    from rlvr_cli.launch.command import check_single_process, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
     from rlvr_cli.models.libraries import allow_remote_code
     from rlvr_cli.tracking.trackers import check_trackers
@@ -111,9 +111,9 @@ def command(
     check_trackers(loaded.config.track.to)
     if dry_run and submit is None:
         from rlvr_cli.planning.document import plan_document
-        from rlvr_cli.planning.plan import full_plan
+        from rlvr_cli.planning.plan import build_plan
 
-        show(form, plan_document(full_plan(loaded.config)))
+        show(form, plan_document(build_plan(loaded.config)))
         return
     if submit is not None:
         if world.processes > 1:
@@ -126,7 +126,7 @@ def command(
     config = loaded.config
     launched = world.processes == 1 and needs_launcher(config.launch)
     if world.processes == 1 and not launched:
-        check_alone(config.launch)
+        check_single_process(config.launch)
     from rich.console import Console
 
     console = Console(stderr=form == "json")
@@ -141,15 +141,15 @@ def command(
     else:
         outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
     if world.main:
-        from rlvr_cli.launch.stopping import say
+        from rlvr_cli.launch.stopping import print_line
 
         manifest = outcome.run.read_manifest()
         if form == "json":
             print_json(manifest)
         elif outcome.status == "finished":
-            say(console, _next(config, outcome.run.path))
+            print_line(console, _next(config, outcome.run.path))
         if outcome.status == "finished" and manifest.get("no_signal"):
-            say(console, f"WARNING: {manifest['no_signal']}")
+            print_line(console, f"WARNING: {manifest['no_signal']}")
     if world.processes > 1:
         from rlvr_cli.training.worker import leave
 
@@ -252,7 +252,7 @@ def _submit(
 
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
     if print_only:
-        echo(slurm.dry_run(loaded, run, flags), end="", unwrapped=True)
+        echo(slurm.render_job(loaded, run, flags), end="", unwrapped=True)
         return
     job_run, job = slurm.submit(loaded, run, flags, overwrite=overwrite)
     log = job_run.path / slurm_state.FOLDER / f"{job}_0_log.out"

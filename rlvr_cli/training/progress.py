@@ -18,7 +18,7 @@ from rlvr_cli.core.files import open_for_append
 from rlvr_cli.core.terminal import Cell, table_lines, wrapped
 from rlvr_cli.core.text import for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.launch.stopping import StopRequest, say, writing
+from rlvr_cli.launch.stopping import StopRequest, print_line, tolerate_write_errors
 from rlvr_cli.runs.folder import now
 from rlvr_cli.store.metrics import GREEDY, accuracy_of
 
@@ -41,7 +41,7 @@ class _Display(Live):
     """A live display that ends quietly with its terminal, also when its thread refreshes it."""
 
     def refresh(self) -> None:
-        with writing(self.console):
+        with tolerate_write_errors(self.console):
             super().refresh()
 
 
@@ -74,7 +74,7 @@ class Reporter:
     def __enter__(self) -> Reporter:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             self._live = _Display(get_renderable=self._render, console=self.console, refresh_per_second=4)
-            with writing(self.console):
+            with tolerate_write_errors(self.console):
                 self._live.start()
         return self
 
@@ -92,14 +92,14 @@ class Reporter:
         """End the display with its last numbers; later lines follow below it."""
         if self._live is not None:
             self._doing, self._stop = "", None
-            with writing(self.console):
+            with tolerate_write_errors(self.console):
                 self._live.stop()
             self._live = None
 
     def message(self, text: Cell) -> None:
         """Show a line, and write it to the log."""
         self.log(str(text))
-        say(self.console, text)
+        print_line(self.console, text)
 
     def log(self, text: str) -> None:
         """Write to log.txt only. Disk errors are ignored here: writing the records reports them and ends the run."""
@@ -130,7 +130,7 @@ class Reporter:
         self.doing("")
         self.log(line)
         if self._live is None:
-            say(self.console, line)
+            print_line(self.console, line)
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Show the metrics of an optimizer step."""
@@ -150,7 +150,7 @@ class Reporter:
         if self._live is not None:
             self._refresh(force=True)
         else:
-            say(self.console, line)
+            print_line(self.console, line)
 
     def _headlines(self) -> list[tuple[str, str]]:
         latest = self._latest

@@ -14,8 +14,8 @@ from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.naming import config_hash, make_unique, short_keys, trial_name, value_text
-from rlvr_cli.sweeps.prepare import prepare_sweep, same_gradient_arms
+from rlvr_cli.sweeps.naming import abbreviate_keys, config_hash, format_value, make_unique, trial_name
+from rlvr_cli.sweeps.prepare import find_same_gradient_arms, prepare_sweep
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 
@@ -84,21 +84,21 @@ VALUES: dict[str, Any] = {
 
 def test_values_in_names() -> None:
     for text in VALUES:
-        assert value_text("some.key", VALUES[text]) == text, text
+        assert format_value("some.key", VALUES[text]) == text, text
 
 
 def test_names_are_unique_and_fit_every_file_system() -> None:
-    assert short_keys(["a.eps_low", "b.eps_large", "optimizer.lr"]) == {
+    assert abbreviate_keys(["a.eps_low", "b.eps_large", "optimizer.lr"]) == {
         "a.eps_low": "eps_low",
         "b.eps_large": "eps_large",
         "optimizer.lr": "lr",
     }
-    assert short_keys(["method.policy_loss.eta", "method.passes.eta"]) == {
+    assert abbreviate_keys(["method.policy_loss.eta", "method.passes.eta"]) == {
         "method.policy_loss.eta": "policy_loss.eta",
         "method.passes.eta": "passes.eta",
     }
     assert make_unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"
-    long = trial_name({"task.data": "x" * 300}, short_keys(["task.data"]), "grpo")
+    long = trial_name({"task.data": "x" * 300}, abbreviate_keys(["task.data"]), "grpo")
     name = make_unique(long, "abcdef0123", [])
     assert len(name) <= 100 and name.endswith("-abcdef")
     hostile = trial_name({"task.data": "../../etc/..", "run.seed": 1}, {"task.data": "", "run.seed": "s"}, "grpo")
@@ -134,7 +134,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
     made = sweep(tmp_path, text, "train.rollouts=3")
     (trial,) = made.trials
     (entry,) = prepare_sweep(made, SweepDir(made.folder)).plan.trials
-    assert entry.train() == [
+    assert entry.train_arguments() == [
         *["-c", f"{made.folder}/base/1-base.yaml", "--method", "lopti"],
         *[
             "task=countdown",
@@ -158,8 +158,8 @@ def test_an_override_reads_back_to_its_value(value: Any) -> None:
 def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> None:
     text = "methods: [grpo, cispo, lopti]\nseeds: 2\nset: {train.rollouts: 5, update.mini_batches: %d}"
     once, twice = (sweep(tmp_path, text % updates) for updates in (1, 2))
-    assert [(group.names, group.when) for group in same_gradient_arms(once)] == [(("grpo", "cispo"), "one_step")]
-    assert {group.when for group in same_gradient_arms(twice)} == {"first_step"}
+    assert [(group.names, group.when) for group in find_same_gradient_arms(once)] == [(("grpo", "cispo"), "one_step")]
+    assert {group.when for group in find_same_gradient_arms(twice)} == {"first_step"}
     entries = prepare_sweep(twice, SweepDir(twice.folder)).plan.trials
     costs = [sum(getattr(entry, key) for entry in entries) for key in ("rollouts", "completions", "steps")]
     assert costs == [30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4)]
@@ -172,7 +172,7 @@ FILES = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml")
 def test_every_example_expands(file: Path) -> None:
     sweep = expand(read_sweep(file))
     assert sweep.corners and (sweep.trials or sweep.space is not None)
-    assert not any(group.cannot_differ for group in same_gradient_arms(sweep))
+    assert not any(group.cannot_differ for group in find_same_gradient_arms(sweep))
 
 
 def test_the_worker_loads_the_configuration_of_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_a_dry_run_prints_the_job_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("set: {slurm.nodes: 2}\n", "pair.yaml:4  slurm.nodes=2 cannot share launch.processes=1"),
+        ("set: {slurm.nodes: 2}\n", "launch.processes=1 (over all machines) must be a multiple of slurm.nodes=2"),
         ("grid: {slurm.gpus_per_node: [4]}\n", "pair.yaml:4  slurm.gpus_per_node=4 for 1 process"),
         ("slots: {gpus: 2}\n", "slurm.gpus_per_node=2 for 1 process"),
         ("slots: {cores: 2}\nset: {slurm.cpus_per_task: 4}\n", "pair.yaml:5  slurm.cpus_per_task=4, and the sweep's"),
