@@ -213,7 +213,7 @@ def _worker_options(workers: int | None, trust_remote_code: bool, submit: str | 
 def _finish(folder: SweepDir, code: int, console: Console, form: str) -> None:
     """Show how the sweep ended and what to do next, and exit with ``code``."""
     from rlvr_cli.launch.stopping import print_line
-    from rlvr_cli.runs.trials import command_to_evaluate
+    from rlvr_cli.runs.trials import evaluation_command
     from rlvr_cli.sweeps.documents import status_document
 
     document = status_document(folder)
@@ -228,5 +228,5 @@ def _finish(folder: SweepDir, code: int, console: Console, form: str) -> None:
     elif plan.eval is not None:
         print_line(console, f"next: rlvr report {folder.path}")
     elif plan.notes():
-        print_line(console, f"next: evaluate all trials: {command_to_evaluate(vars(plan))}")
+        print_line(console, f"next: evaluate all trials: {evaluation_command(vars(plan))}")
     raise typer.Exit(code)

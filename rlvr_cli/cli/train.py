@@ -274,12 +274,12 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     from rlvr_cli.config.load import load_config, moved_from
     from rlvr_cli.core.user_code import changed_files
     from rlvr_cli.runs.folder import find_run
-    from rlvr_cli.runs.listing import newest_unfinished
+    from rlvr_cli.runs.listing import find_newest_unfinished
     from rlvr_cli.training.extension import check_extension, load_extended
 
     root = Path(load_config([]).run.dir)
     if name == NEWEST:
-        run = newest_unfinished(root)
+        run = find_newest_unfinished(root)
         echo(f"--resume: {run.path} is the newest unfinished run", file=sys.stderr)
     else:
         run = find_run(name, root)

@@ -10,7 +10,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
-from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
+from rlvr_cli.runs.trained_on import FILE, read_training_problems, wording_digest
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.problem import FEW
 from rlvr_cli.tasks.sets import data_sets
@@ -53,7 +53,7 @@ def _with_problems(job: EvalJob, say: Say) -> EvalJob:
     task, *_ = [job.config.task.for_model(model.style or "logic_rl") for model in job.models]
     problems = _read(job, task, say)
     job = replace(job, problems=tuple(problems), settings=replace(job.settings, problems=len(problems)))
-    wordings = [wording_hash(task.problem_wording(problem)) for problem in problems]
+    wordings = [wording_digest(task.problem_wording(problem)) for problem in problems]
     trained_on: dict[str, int] = {}
     for target, option in ((job.target, ""), (job.against, " (--against)")):
         if target is not None:
@@ -84,7 +84,7 @@ def _read(job: EvalJob, task: Task, say: Say) -> list[Problem]:
 def _trained_on(job: EvalJob, task: Task, target: Target, option: str, wordings: Sequence[str], say: Say) -> int:
     """Return how many of the problems a model was trained on, and say so: its accuracy is not one on new problems."""
     subject = target.subjects[0]
-    known = training_problems(target.run.path if target.run else local_path(subject.model))
+    known = read_training_problems(target.run.path if target.run else local_path(subject.model))
     if known is None:
         if target.run is not None:
             say(f"{target.run.path}: has no {FILE}, so it is not known which problems it was trained on")
@@ -107,5 +107,5 @@ def _without_them(job: EvalJob, task: Task, known: frozenset[str]) -> str:
             test = task.problems("test", MOST_COMPLETIONS, job.settings.problems_seed)
         except UserError:
             return ""
-    left = sum(wording_hash(task.problem_wording(problem)) in known for problem in test)
+    left = sum(wording_digest(task.problem_wording(problem)) in known for problem in test)
     return "; --split test leaves them out" if not left else f"; with --split test {left:,} of {len(test):,} are"

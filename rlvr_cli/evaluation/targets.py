@@ -12,10 +12,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import count, did_you_mean, some
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
-from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_whole, survey
+from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_intact, scan_checkpoints
 from rlvr_cli.runs.folder import RunDir, newest_run, open_run
-from rlvr_cli.runs.listing import run_folders
-from rlvr_cli.runs.trials import command_to_evaluate, is_sweep, read_trials
+from rlvr_cli.runs.listing import find_run_folders
+from rlvr_cli.runs.trials import evaluation_command, is_sweep, read_trials
 
 # Names of runs that a message shows.
 SHOWN = 6
@@ -90,7 +90,7 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     try:
         source = resolve_model(name, revision=revision)
     except UserError as error:
-        known = list(run_folders(runs_root)) if runs_root.is_dir() else []
+        known = list(find_run_folders(runs_root)) if runs_root.is_dir() else []
         near = difflib.get_close_matches(name, known, len(known), 0) if known else []
         hint = f"Runs in {runs_root}: {some(near, SHOWN)}." if known else f"There is no run in {runs_root.absolute()}."
         guess = did_you_mean(name, known)
@@ -107,7 +107,7 @@ def _names_a_sweep(name: str, folder: Path) -> str:
     trials = [f"{folder}/{trial['name']}" for trial in content["trials"]]
     what = "is a sweep, not a run" if folder.name == Path(name).name else f"no run of this name in the sweep {folder}"
     guess = did_you_mean(f"{folder}/{Path(name).name}", trials) if folder.name != Path(name).name else ""
-    every = f"`{command_to_evaluate(content)}` evaluates all"
+    every = f"`{evaluation_command(content)}` evaluates all"
     return f"{name}: {what}.{guess} Name one of its {count(len(trials), 'trial')}: {some(trials, SHOWN)}; {every}."
 
 
@@ -145,7 +145,7 @@ def _named_run(name: str, runs_root: Path) -> RunDir | None:
 
 
 def _run_target(run: RunDir, count: int) -> Target:
-    found = survey(run.checkpoints_dir, hashed=count)
+    found = scan_checkpoints(run.checkpoints_dir, hashed=count)
     valid = [entry for entry in found if isinstance(entry, Checkpoint)]
     damaged = [entry for entry in found if isinstance(entry, Damaged)]
     notes = tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in damaged)
@@ -171,7 +171,7 @@ def _run_target(run: RunDir, count: int) -> Target:
 
 
 def _checkpoint_target(path: Path) -> Target:
-    check_whole(path)
+    check_intact(path)
     run = RunDir(path.parent.parent)
     return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
 

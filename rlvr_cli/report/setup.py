@@ -16,7 +16,7 @@ from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed, some
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting
-from rlvr_cli.runs.listing import moment_of
+from rlvr_cli.runs.listing import parse_time
 from rlvr_cli.store.arm import Arm
 from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.find import Run
@@ -72,7 +72,7 @@ def runs_table(subject: ReportData) -> Table:
                     str(replicate.seed),
                     subject.statuses[run.path],
                     f"{_text(manifest.get('rollout'))} of {_text(manifest.get('rollouts_total'))}",
-                    f"{moment:%Y-%m-%d %H:%M}" if (moment := moment_of(manifest.get("created"))) else NONE,
+                    f"{moment:%Y-%m-%d %H:%M}" if (moment := parse_time(manifest.get("created"))) else NONE,
                     _lasted(manifest.get("created"), manifest.get("finished")),
                     _text(manifest.get("config_sha256"))[:12],
                 )

@@ -12,7 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, is_held, read_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.runs.folder import RunDir, now
-from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
+from rlvr_cli.runs.trials import TRIALS, attempts_path, is_sweep, read_trials, resume_command
 from rlvr_cli.sweeps.expand import sweep_folder
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
@@ -90,7 +90,7 @@ class SweepPlan:
     @property
     def command(self) -> str:
         """The command line that continues the sweep."""
-        return command_of(vars(self))
+        return resume_command(vars(self))
 
     def notes(self) -> list[str]:
         """Return a note if several trials will not be evaluated."""

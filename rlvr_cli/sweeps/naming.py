@@ -54,7 +54,7 @@ def _abbreviate(key: str) -> str:
     return words[0] if len(words) == 1 else "".join(word[:1] for word in words)
 
 
-def format_value(key: str, value: Any) -> str:
+def abbreviate_value(key: str, value: Any) -> str:
     """Format a value for a name: `3e-6`, `0.2`, `dgpo`, `0.9_0.95`."""
     if key == METHOD and isinstance(value, str):
         try:
@@ -67,9 +67,9 @@ def format_value(key: str, value: Any) -> str:
     if isinstance(value, (int, float)):
         return _format_number(value)
     if isinstance(value, (list, tuple)):
-        return "_".join(format_value("", inner) for inner in value)
+        return "_".join(abbreviate_value("", inner) for inner in value)
     if isinstance(value, Mapping):
-        return "_".join(f"{format_value('', name)}_{format_value('', inner)}" for name, inner in value.items())
+        return "_".join(f"{abbreviate_value('', name)}_{abbreviate_value('', inner)}" for name, inner in value.items())
     return _sanitize(str(value).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
 
@@ -103,13 +103,13 @@ def combination_name(points: Sequence[AxisPoint], shorts: Mapping[str, str], met
     """
     names, unnamed = split_names(points)
     values = {key: method if key == METHOD else value for key, value in unnamed.items() if key in shorts}
-    return trial_name(values, shorts, format_value(METHOD, method), names)
+    return trial_name(values, shorts, abbreviate_value(METHOD, method), names)
 
 
 def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], method: str, names: Sequence[str] = ()) -> str:
     """Return the name of a trial: ``names``, the method, the other ``values`` that vary, the seed."""
     ordered = sorted(values, key=lambda key: (key != METHOD, key == SEED))
-    words = [f"{shorts[key]}{format_value(key, values[key])}" for key in ordered]
+    words = [f"{shorts[key]}{abbreviate_value(key, values[key])}" for key in ordered]
     if names or not set(values) - {SEED}:
         words = [*(names or [method]), *words]
     return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(words)) or method

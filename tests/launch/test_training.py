@@ -15,7 +15,7 @@ from benchmarks.sweep_kills import own_files
 from rlvr_cli.config.load import load_config
 from rlvr_cli.launch.command import find_free_port
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from tests.commands import run_in
 from tests.launch.launches import (
     NARROW,
@@ -102,9 +102,9 @@ def test_resume_is_exact_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
     assert f"at step {saved} of 8" in output
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     newest = [path / "checkpoints" / "step-8" / "model.safetensors" for path in (run, whole)]
-    assert file_hash(newest[0]) == file_hash(newest[1])
+    assert file_digest(newest[0]) == file_digest(newest[1])
     for path in (whole / "rollouts").iterdir():
-        assert file_hash(path) == file_hash(run / "rollouts" / path.name)
+        assert file_digest(path) == file_digest(run / "rollouts" / path.name)
 
 
 def outer(processes: int, *arguments: str) -> list[str]:

@@ -14,7 +14,7 @@ from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.naming import abbreviate_keys, config_hash, format_value, make_unique, trial_name
+from rlvr_cli.sweeps.naming import abbreviate_keys, abbreviate_value, config_hash, make_unique, trial_name
 from rlvr_cli.sweeps.prepare import find_same_gradient_arms, prepare_sweep
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
@@ -84,7 +84,7 @@ VALUES: dict[str, Any] = {
 
 def test_values_in_names() -> None:
     for text in VALUES:
-        assert format_value("some.key", VALUES[text]) == text, text
+        assert abbreviate_value("some.key", VALUES[text]) == text, text
 
 
 def test_names_are_unique_and_fit_every_file_system() -> None:
