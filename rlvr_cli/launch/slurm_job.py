@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,9 @@ class Job:
             await_release(self.run, LOCK_SECONDS)
         code: int | None = SAVED
         if not signals:
-            child = subprocess.Popen(self.command, env=_command_environment(environment), preexec_fn=_ignore_sigusr2)
+            # Slurm sends SIGUSR2 to every process of a job step.
+            ignore = partial(signal.signal, signal.SIGUSR2, signal.SIG_IGN)
+            child = subprocess.Popen(self.command, env=_command_environment(environment), preexec_fn=ignore)
             if signals:
                 child.terminate()
             while (code := child.poll()) is None and not (
@@ -138,8 +141,3 @@ def _agree_on_port(environment: JobEnvironment) -> str:
     while not path.exists() or path.read_text().split()[0] != start:
         time.sleep(POLL_SECONDS)
     return path.read_text().split()[1]
-
-
-def _ignore_sigusr2() -> None:
-    """Ignore SIGUSR2, which Slurm sends to every process of a job step."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)

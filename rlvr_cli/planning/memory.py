@@ -38,7 +38,7 @@ TILE_TOKENS, TILE_WORDS = 4096, 32768
 TRANSFORMERS_ROWS, SCORED_LOGITS = 64, 2**28
 # NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits and 0.127 bits of constants per weight.
 NF4_BYTES = (4 + 0.127) / 8
-# The CUDA context, its libraries and NCCL's buffers. A round number, not measured.
+# The CUDA context, its libraries and NCCL's buffers: assumed, not measured.
 CUDA_CONTEXT = GIB
 # DeepSpeed's default bucket, in elements.
 DEEPSPEED_BUCKET = 500_000_000
@@ -294,11 +294,11 @@ def _adapter_inputs(model: Architecture, adapter: Adapter, element: int) -> int:
 def _state_terms(model: Architecture, training: Training) -> Iterable[Term]:
     parameters, trained, n = model.parameters, trained_parameters(model, training), training.processes
     adapter, strategy = training.adapter, training.strategy
-    spread = f", spread over {training.shards} GPUs" if training.shards > 1 else ""
+    spread = f", sharded over {training.shards} GPUs" if training.shards > 1 else ""
     if adapter is not None and adapter.quantized:
         rest = parameters - model.linear_parameters
         size = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
-        yield Term("weights", size, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
+        yield Term("weights", size, f"linear layers in 4 bits, the others in {8 * training.weights}, adapters in 32")
     elif adapter is not None:
         element = 2 if training.half else training.weights
         size = 0 if training.offload_weights else parameters * element // training.shards
@@ -323,10 +323,10 @@ def _state_terms(model: Architecture, training: Training) -> Iterable[Term]:
         bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
         yield Term("communication buckets", round(OVERLAP_BUCKETS * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
     if training.gathers:
-        why = "the block at work, the next one, embedding and head"
+        why = "the current and the next block, embedding and head"
         yield Term("gathered layers", training.compute * (2 * model.block + model.embedding), why)
     if training.gpu:
-        yield Term("CUDA", CUDA_CONTEXT, "context and libraries: a round number, not measured")
+        yield Term("CUDA", CUDA_CONTEXT, "context and libraries: assumed, not measured")
 
 
 def _optimizer_states(trained: int, training: Training) -> Term:
@@ -336,9 +336,9 @@ def _optimizer_states(trained: int, training: Training) -> Term:
     if training.half:
         why = "two float32 moments and a float32 copy of the weights"
     if training.offload_optimizer:
-        return Term(name, 0, f"{why}, in the computer's memory")
+        return Term(name, 0, f"{why}, in host memory")
     spread = training.processes if training.strategy not in ("single", "ddp") else 1
-    return Term(name, copies * trained // spread, why + (f", spread over {spread} GPUs" if spread > 1 else ""))
+    return Term(name, copies * trained // spread, why + (f", sharded over {spread} GPUs" if spread > 1 else ""))
 
 
 def _gradient_term(model: Architecture, training: Training) -> Term:
@@ -346,11 +346,11 @@ def _gradient_term(model: Architecture, training: Training) -> Term:
     if training.strategy == "ddp" and training.processes > 1:
         return Term("gradients", 0, "in the communication buckets")
     is_full = training.strategy in ("single", "ddp", "zero1") or training.processes == 1
-    spread = "" if is_full else f", spread over {training.processes} GPUs"
+    spread = "" if is_full else f", sharded over {training.processes} GPUs"
     count = trained if is_full else trained // training.processes
     if training.half:
         if training.offload_optimizer and training.strategy != "zero1":
-            return Term("gradients", 0, "in the computer's memory")
+            return Term("gradients", 0, "in host memory")
         summed = 2 if training.strategy == "zero1" else training.summed
         return Term("gradients", summed * count, f"{'bfloat16' if summed == 2 else 'float32'}{spread}")
     element = training.trained_element
@@ -366,7 +366,7 @@ def _optimizer_step_terms(model: Architecture, training: Training) -> Iterable[T
         if training.strategy != "zero2" or training.summed == 2:
             yield Term("gradients in float32", 4 * count, "for the step of the float32 copy")
         # DeepSpeed uses torch's unfused AdamW, which computes the roots of all second moments at once.
-        yield Term("work of AdamW", 4 * count, "the roots of the second moments")
+        yield Term("AdamW workspace", 4 * count, "the roots of the second moments")
 
 
 def _saved_activations(model: Architecture, training: Training) -> Term:
@@ -381,7 +381,11 @@ def _saved_activations(model: Architecture, training: Training) -> Term:
 
 def _recomputed_block(model: Architecture, training: Training) -> Term:
     work = _activation_gradients(model, training).bytes
-    return Term("one block at work", block_activations(model, training) + work, "computed again, and its gradients")
+    return Term(
+        "recomputed block",
+        block_activations(model, training) + work,
+        "recomputed in the backward pass, with its gradients",
+    )
 
 
 def _activation_gradients(model: Architecture, training: Training) -> Term:
@@ -411,11 +415,13 @@ def _head_terms(model: Architecture, training: Training) -> tuple[Term, Term]:
     # Logits in the compute dtype and in float32.
     logits = (4 + (training.compute if training.compute != 4 else 0)) * at_once * v
     selected = training.stream * rows * h
-    again = ", computed again in the backward pass" if at_once < rows else ""
+    again = ", recomputed in the backward pass" if at_once < rows else ""
     forward = Term("head", 2 * logits + selected, f"logits of {at_once:,} tokens and their exponentials{again}")
     # The gradient of the weight is added to that of earlier forward passes, or of earlier slices of this one.
     added = weight_gradient if gathered or at_once < rows else 0
-    backward = Term("head", 2 * logits + selected + 4 * rows * h + added, "logits, their gradients and the head's")
+    backward = Term(
+        "head", 2 * logits + selected + 4 * rows * h + added, "logits, their gradients and that of the head"
+    )
     return forward, backward
 
 
@@ -429,7 +435,7 @@ def _tiled_head_terms(model: Architecture, training: Training) -> tuple[Term, Te
         tile = min(rows, TILE_TOKENS) * min(v, TILE_WORDS)
         buffer = 4 * min(rows, TILE_TOKENS) * TILE_WORDS
         # Seven float32 tensors of a tile at once in the backward pass, and a boolean one.
-        forward = Term("head", buffer + 3 * 4 * tile, "TRL's tiles, in float32, and the passes over them")
+        forward = Term("head", buffer + 3 * 4 * tile, "TRL's tiles in float32, and their temporaries")
         backward = Term(
             "head", buffer + 29 * tile + 4 * rows * h + weight_gradient, "tiles and float32 gradients of the head"
         )
@@ -455,7 +461,7 @@ def _sampling_terms(
     element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
     full_weights = []
-    use = "to give them to vLLM" if engine.startswith("vllm") else "to sample with"
+    use = "to load into vLLM" if engine.startswith("vllm") else "for sampling"
     if training.gathers and engine != "none":
         full_weights.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
     if training.adapter is not None and engine not in ("none", "transformers"):
@@ -473,9 +479,9 @@ def _sampling_terms(
         rows = min(sampling.rows, sampling.batch or TRANSFORMERS_ROWS)
         # A block's cache is copied to grow.
         cache = rows * length * model.kv_bytes_per_token(element) * (model.layers + 1) // model.layers
-        yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes a number")
+        yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes per element")
         scored = max(1, SCORED_LOGITS // (length * v)) * length * v
-        yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of what was generated")
+        yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of the completions")
 
 
 def _vllm_term(sampling: Sampling, gpu_bytes: int) -> Term:
@@ -514,13 +520,13 @@ def _local_sampler_terms(
     rows = rows_at_once(memory, training, sampling, room)
     at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
     yield Term(
-        "keys and values", rows * length * memory.kv_token, f"{at_once}, {length} tokens, {element} bytes a number"
+        "keys and values", rows * length * memory.kv_token, f"{at_once}, {length} tokens, {element} bytes per element"
     )
     logits = rows * memory.logits(sorts=sampling.sorts)
     yield Term("logits of a step", logits, f"{rows} rows")
     # Freed before the first logits are computed.
-    reading = max(0, _prefill_bytes(memory, training, sampling, rows) - logits)
-    yield Term("reading of prompts", reading, f"at most {PREFILL_TOKENS} tokens at once")
+    prefill = max(0, _prefill_bytes(memory, training, sampling, rows) - logits)
+    yield Term("prefill of prompts", prefill, f"at most {PREFILL_TOKENS} tokens at once")
 
 
 def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room: int) -> int:
@@ -560,7 +566,7 @@ def _host_term(model: Architecture, training: Training) -> Term:
     offloaded = (16 + training.summed) * trained_parameters(model, training) * training.offload_optimizer
     offloaded += 2 * model.parameters * training.offload_weights
     if offloaded // training.processes > loading:
-        return Term("host", offloaded // training.processes, "what is offloaded")
+        return Term("host", offloaded // training.processes, "offloaded states")
     return Term("host", loading, "while the model is loaded")
 
 

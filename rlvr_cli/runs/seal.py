@@ -49,7 +49,7 @@ def read_seal_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadSeal(f"cannot be read ({type(error).__name__})") from error
     if not unaltered:
-        raise BadSeal("was altered (its own hash differs)")
+        raise BadSeal("was altered (its hash differs)")
     return content
 
 

@@ -254,8 +254,7 @@ class _Driver:
 
     def _signal_workers(self, number: signal.Signals) -> None:
         for worker in self.workers.values():
-            if worker.process.poll() is None:
-                worker.process.send_signal(number)
+            worker.process.send_signal(number)
 
     def _log_path(self, number: int) -> Path:
         return self.folder.state_dir / f"worker-{number}.txt"

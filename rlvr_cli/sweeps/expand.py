@@ -28,7 +28,7 @@ from rlvr_cli.sweeps.axes import (
     merge_values,
     read_axes,
 )
-from rlvr_cli.sweeps.naming import abbreviate_varying_keys, combination_name, config_hash, make_unique
+from rlvr_cli.sweeps.naming import abbreviate_varying_keys, combination_name, config_digest, make_unique
 from rlvr_cli.sweeps.objective import (
     Objective,
     eval_arguments,
@@ -57,7 +57,7 @@ class Trial:
 
     Attributes:
         name: of its run, from the values that vary.
-        id: the digest of its configuration (:func:`config_hash`).
+        id: the digest of its configuration (:func:`config_digest`).
         method: the argument of `--method`; None = the method of the base configuration.
         overrides: of `set`, the command line and the axes.
         varies: the values of the axes, by key.
@@ -197,7 +197,7 @@ def make_trial(
     config = load_config([SweepRow(tuple(base), combination_layers(common, combination))], import_files=True)
     check_training(config)
     check_readable(config)
-    id_ = config_hash(config)
+    id_ = config_digest(config)
     name = make_unique(combination_name(combination, shorts, config.method.name), id_, taken)
     return Trial(name, id_, method, tuple(overrides), merge_values(combination), config, row)
 

@@ -20,7 +20,7 @@ from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, merge_values, sp
 IGNORED_KEYS = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
 
 
-def config_hash(config: Config) -> str:
+def config_digest(config: Config) -> str:
     """Return a digest of the keys that affect a training, 16 hexadecimal digits."""
     identity = {
         ".".join(path): value

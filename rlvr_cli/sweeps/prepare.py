@@ -23,7 +23,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.arm import same_arms
 from rlvr_cli.sweeps.expand import Sweep, Trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
-from rlvr_cli.sweeps.naming import config_hash, make_unique
+from rlvr_cli.sweeps.naming import config_digest, make_unique
 from rlvr_cli.sweeps.search_space import axis_name, categories
 from rlvr_cli.sweeps.slurm_queue import visible_jobs
 
@@ -242,7 +242,7 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _has_another_run(run: RunDir, trial: Trial) -> bool:
-    return run.config_path.exists() and config_hash(load_config([run.config_path])) != trial.id
+    return run.config_path.exists() and config_digest(load_config([run.config_path])) != trial.id
 
 
 def _change_notes(previous: SweepPlan | None, plan: SweepPlan) -> list[str]:

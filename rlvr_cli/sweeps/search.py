@@ -94,19 +94,19 @@ class Search:
             running: ids of the trials that have a worker.
         """
         assert plan.search is not None
-        statuses = {status.entry.id: self._undecided(status) for status in self.folder.statuses(plan)}
+        statuses = {status.entry.id: self._effective_status(status) for status in self.folder.statuses(plan)}
         self._drop_unfinished()
         self._tell(statuses)
-        extended = self._with_all_seeds(plan, statuses)
+        extended = self._add_seeds(plan, statuses)
         while (reason := self._end_reason(extended, statuses)) is None and not any(
             entry.id not in running and (entry.id not in statuses or statuses[entry.id].state in OPEN)
             for entry in extended.named
         ):
             self._ask(extended)
-            extended = self._with_all_seeds(extended, statuses)
+            extended = self._add_seeds(extended, statuses)
         failed = {id_ for id_, status in statuses.items() if status.state == "failed"}
         # Only the user retries failed runs; do not wait for them.
-        if any(failed.isdisjoint(_runs(trial)) for trial in self._running()):
+        if any(failed.isdisjoint(_runs(trial)) for trial in self._unfinished_configurations()):
             reason = None
         state = replace(plan.search, configurations=len(self.configurations()), ended=reason)
         extended = replace(extended, search=state)
@@ -120,7 +120,7 @@ class Search:
         Only the first seed of a configuration is pruned, against the first seeds of others. Deterministic: depends only
         on the reported values.
         """
-        trial = next((trial for trial in self._running() if _runs(trial)[0] == entry.id), None)
+        trial = next((trial for trial in self._unfinished_configurations() if _runs(trial)[0] == entry.id), None)
         if trial is not None and not self._continued.isdisjoint(_runs(trial)[1:]):
             return None
         if self.spec.pruning is None or trial is None or entry.id in self._decisions:
@@ -149,7 +149,7 @@ class Search:
             self._decisions[entry.id] = {"reason": reason, "rollout": max(values)}
         return self._decisions.get(entry.id)
 
-    def _undecided(self, status: TrialStatus) -> TrialStatus:
+    def _effective_status(self, status: TrialStatus) -> TrialStatus:
         """Return the status, `running` for a finished trial that the driver has yet to record as pruned."""
         undecided = status.state == "finished" and self.prune_decision(status.entry) is not None
         return replace(status, state="running") if undecided else status
@@ -161,10 +161,10 @@ class Search:
     def _ask(self, plan: SweepPlan) -> None:
         """Ask the sampler for a configuration and record its runs; tell it at once of an invalid or repeated one."""
         number = sum(not _is_unrecorded(trial) for trial in self._study_trials())
-        self.study.sampler = self._sampler(number)
+        self.study.sampler = self._make_sampler(number)
         trial = self.study.ask({axis_name(axis): distribution(axis) for axis in self.space.axes})
         try:
-            runs = [run.id for run in self._trials(trial.params, plan)]
+            runs = [run.id for run in self._make_trials(trial.params, plan)]
         except UserError as error:
             trial.set_user_attr(UNUSED, error.problems[0])
             # A sampler treats a trial pruned without values as the worst.
@@ -189,7 +189,7 @@ class Search:
 
     def _tell(self, statuses: Mapping[str, TrialStatus]) -> None:
         """Tell the sampler the value of each configuration whose runs have ended; failed runs may be retried."""
-        for trial in self._running():
+        for trial in self._unfinished_configurations():
             runs = [statuses[id_] for id_ in _runs(trial) if id_ in statuses]
             if any(run.state == "pruned" for run in runs):
                 self.study.tell(trial.number, state=TrialState.PRUNED)
@@ -210,17 +210,17 @@ class Search:
             else:
                 self.study.tell(trial.number, sum(values.values()) / len(values))
 
-    def _with_all_seeds(self, plan: SweepPlan, statuses: Mapping[str, TrialStatus]) -> SweepPlan:
+    def _add_seeds(self, plan: SweepPlan, statuses: Mapping[str, TrialStatus]) -> SweepPlan:
         """Add the missing trials of each configuration: with pruning, the first seed alone until it is finished."""
         assert plan.search is not None
         planned = {entry.id for entry in plan.trials}
         added: list[Entry] = []
-        for trial in self._running():
+        for trial in self._unfinished_configurations():
             ids = _runs(trial)
             all_seeds = self.spec.pruning is None or (ids[0] in statuses and statuses[ids[0]].state == "finished")
             missing = {*(ids if all_seeds else ids[:1])} - planned
             if missing:
-                runs = self._trials(trial.params, plan)
+                runs = self._make_trials(trial.params, plan)
                 added += [make_entry(run, run.name, plan.search.base, run.method) for run in runs if run.id in missing]
         return replace(plan, trials=[*plan.trials, *added]) if added else plan
 
@@ -230,24 +230,24 @@ class Search:
         count = len(self.configurations())
         if self.max_configurations is not None and count >= self.max_configurations:
             return f"{'the' if self.max_configurations == self.spec.trials else 'all'} {count} configurations were run"
-        if self.budget is not None and self._committed(plan, statuses) + plan.search.bound > self.budget:
+        if self.budget is not None and self._committed_rollouts(plan, statuses) + plan.search.bound > self.budget:
             return f"the budget of {self.budget:,} rollouts is not enough for another configuration"
         latest = (trial for trial in reversed(self._study_trials()) if not _is_unrecorded(trial))
         if sum(1 for _ in takewhile(lambda trial: UNUSED in trial.user_attrs, latest)) >= MAX_IDLE:
             return f"the last {MAX_IDLE} suggestions were all excluded, invalid, or repeated"
         return None
 
-    def _committed(self, plan: SweepPlan, statuses: Mapping[str, TrialStatus]) -> int:
+    def _committed_rollouts(self, plan: SweepPlan, statuses: Mapping[str, TrialStatus]) -> int:
         """Return the rollouts of all planned trials, of pruned ones until they were pruned."""
         entries = {entry.id: entry for entry in plan.trials}
         spent = sum((self.folder.pruned_rollout(entry) or entry.rollouts) for entry in entries.values())
-        for trial in self._running():
+        for trial in self._unfinished_configurations():
             first = _runs(trial)[0]
             if first not in statuses or statuses[first].state != "failed":
                 spent += entries[first].rollouts * sum(id_ not in entries for id_ in _runs(trial))
         return spent
 
-    def _trials(self, parameters: dict[str, object], plan: SweepPlan) -> list[Trial]:
+    def _make_trials(self, parameters: dict[str, object], plan: SweepPlan) -> list[Trial]:
         """Return the trials of a configuration, one per seed. Raises UserError if it is excluded or invalid."""
         assert plan.search is not None
         base, points = [Path(name) for name in plan.search.base], self.space.decode(parameters)
@@ -263,7 +263,7 @@ class Search:
     def _study_trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)
 
-    def _running(self) -> list[FrozenTrial]:
+    def _unfinished_configurations(self) -> list[FrozenTrial]:
         """Return the configurations without a result."""
         return [trial for trial in self.configurations() if trial.state == TrialState.RUNNING]
 
@@ -272,7 +272,7 @@ class Search:
         study = self.storage.get_study_id_from_name(self.study.study_name)
         return optuna.Trial(self.study, self.storage.get_trial_id_from_study_id_trial_number(study, trial.number))
 
-    def _sampler(self, number: int) -> BaseSampler:
+    def _make_sampler(self, number: int) -> BaseSampler:
         """Return the sampler of suggestion ``number``, with a separate random stream."""
         seed = stream_seed(self.spec.seed, "search", number) % _SEEDS
         if self.spec.sampler == "random":

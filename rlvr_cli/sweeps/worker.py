@@ -23,7 +23,7 @@ from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.folder import Entry, SweepDir, SweepPlan, newest_step
-from rlvr_cli.sweeps.naming import config_hash
+from rlvr_cli.sweeps.naming import config_digest
 
 POLL_SECONDS = 0.5
 TAIL_LINES = 12
@@ -51,12 +51,11 @@ class SweepWorker:
     def run_trial(self, entry: Entry) -> bool:
         """Run ``entry`` until it is settled or SIGTERM arrives; return False if another worker holds its lease."""
         with self.sweep.lease(entry) as acquired:
-            while acquired and not self.stopping and self._is_unsettled(entry):
+            while acquired and not self.stopping:
+                if self.sweep.status(self.plan, entry).state not in ("running", "evaluating"):
+                    break
                 self._attempt(entry)
         return acquired
-
-    def _is_unsettled(self, entry: Entry) -> bool:
-        return self.sweep.status(self.plan, entry).state in ("running", "evaluating")
 
     def _attempt(self, entry: Entry) -> None:
         """Train, resume or evaluate the trial, and record the outcome."""
@@ -79,7 +78,8 @@ class SweepWorker:
         elif self.stopping:
             outcome, reason = "interrupted", None
         elif code == 0:
-            outcome, reason = "failed", _unfinished_reason(run, entry)
+            outcome = "failed"
+            reason = f"exit code 0 at step {newest_step(run)} of {entry.steps}: ended early (os._exit in user code?)"
         else:
             outcome = "bad_input" if code == BAD_INPUT else "failed"
             reason = _failure_reason(code, run, output, begin)
@@ -95,10 +95,10 @@ class SweepWorker:
         config = load_config(
             [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
         )
-        if config_hash(config) != entry.id:
+        if config_digest(config) != entry.id:
             raise UserError(
                 f"{entry.name}: its configuration has changed since the sweep started (hash "
-                f"{config_hash(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
+                f"{config_digest(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
                 "the file again."
             )
         run_keys = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
@@ -134,7 +134,7 @@ class SweepWorker:
 
     def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True
-        if self.child is not None and self.child.poll() is None:
+        if self.child is not None:
             self.child.terminate()
 
 
@@ -169,14 +169,6 @@ def _failure_reason(code: int, run: RunDir, output: Path, begin: int) -> str:
         stream.seek(begin)
         lines = stream.read().decode(errors="replace").strip().splitlines()
     return "\n".join(lines[-TAIL_LINES:]) or f"exit code {code}, no output"
-
-
-def _unfinished_reason(run: RunDir, entry: Entry) -> str:
-    """Return why a training with exit code 0 has failed."""
-    return (
-        f"exit code 0 at step {newest_step(run)} of {entry.steps}: the process ended before the training was finished "
-        "(os._exit in user code?)"
-    )
 
 
 def main() -> None:

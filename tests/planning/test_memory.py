@@ -92,7 +92,7 @@ def test_the_step_of_deepspeeds_float32_copy() -> None:
         expected = 4 * (count or SEVEN.parameters // 8)
         assert term(of(training), "gradients in float32") == (0 if strategy == "zero2" else expected)
         assert term(of(replace(training, summed=2)), "gradients in float32") == expected
-        assert term(of(training), "work of AdamW") == expected
+        assert term(of(training), "AdamW workspace") == expected
 
 
 def test_states_of_bfloat16_training_are_bfloat16() -> None:
@@ -120,7 +120,7 @@ def test_offloading_moves_states_to_the_computer() -> None:
     found = of(both)
     assert term(found, "optimizer states") == term(found, "gradients") == term(found, "weights") == 0
     alone = of(replace(both, processes=1)).host
-    assert (alone.bytes, alone.why) == (22 * SEVEN.parameters, "what is offloaded")
+    assert (alone.bytes, alone.why) == (22 * SEVEN.parameters, "offloaded states")
     # DeepSpeed's own estimate has the whole weights of each process too: they are loaded before they are divided.
     assert (found.host.bytes, found.host.why) == (4 * SEVEN.parameters, "while the model is loaded")
     optimizer = of(replace(both, offload_weights=False))

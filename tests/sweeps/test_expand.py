@@ -14,7 +14,7 @@ from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.naming import abbreviate_keys, abbreviate_value, config_hash, make_unique, trial_name
+from rlvr_cli.sweeps.naming import abbreviate_keys, abbreviate_value, config_digest, make_unique, trial_name
 from rlvr_cli.sweeps.prepare import find_same_gradient_arms, prepare_sweep
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
@@ -117,12 +117,12 @@ OTHER = [["optimizer.lr=2e-3"], ["run.seed=1"], ["method=dgpo"], ["method.kl.bet
 
 @pytest.mark.parametrize(("first", "second"), SAME)
 def test_what_does_not_decide_the_numbers_is_not_in_the_identity(first: list[str], second: list[str]) -> None:
-    assert config_hash(load_config([], overrides=first)) == config_hash(load_config([], overrides=second))
+    assert config_digest(load_config([], overrides=first)) == config_digest(load_config([], overrides=second))
 
 
 @pytest.mark.parametrize("changes", OTHER, ids=str)
 def test_what_decides_the_numbers_is(changes: list[str]) -> None:
-    assert config_hash(load_config([], overrides=changes)) != config_hash(load_config([]))
+    assert config_digest(load_config([], overrides=changes)) != config_digest(load_config([]))
 
 
 def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
         ],
     ]
     config = load_config([tmp_path / "base.yaml"], "lopti", None, None, list(trial.overrides))
-    assert config == trial.config and config_hash(config) == trial.id
+    assert config == trial.config and config_digest(config) == trial.id
     assert (config.optimizer.lr, config.task.name, config.optimizer.betas) == (1e-5, "countdown", (0.9, 0.99))
 
 
@@ -180,4 +180,4 @@ def test_the_worker_loads_the_configuration_of_the_trial(tmp_path: Path, monkeyp
     monkeypatch.setenv("RLVR_DATA_DIR", str(tmp_path))
     (trial,) = sweep(tmp_path, "set: {task.name: kk, task.data_dir: null}\ngrid:\n  task.data: [kk]\n").trials
     assert trial.config.task.data_dir is None
-    assert config_hash(load_config([], overrides=trial.overrides)) == trial.id
+    assert config_digest(load_config([], overrides=trial.overrides)) == trial.id

@@ -11,7 +11,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.naming import config_hash
+from rlvr_cli.sweeps.naming import config_digest
 from rlvr_cli.sweeps.rows import resolve_config, trial_rows
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems
@@ -53,7 +53,7 @@ def test_lists_in_a_list_are_axes_and_included_files_lie_below_an_items_own_keys
 
 def test_a_row_alone_is_the_trial(table: Path) -> None:
     for trial in expand(read_sweep(table)).trials:
-        assert config_hash(load_config([resolve_config(Path(f"{table}:{trial.name}"))])) == trial.id
+        assert config_digest(load_config([resolve_config(Path(f"{table}:{trial.name}"))])) == trial.id
     found = load([resolve_config(Path(f"{table}:large-plain"))])
     assert found.origin("rollout", "prompts") == f"{table.parent}/high.yaml:2"
     assert found.origin("optimizer", "lr") == f"{table}:5" and found.origin("train", "rollouts") == f"{table}:2"
