@@ -79,8 +79,13 @@ def detach_terminal() -> None:
 
 def print_line(console: Console, text: Cell) -> None:
     """Print a plain line, ignoring write errors."""
+    from rich.text import Text
+
+    safe, style = for_terminal(str(text)), style_of(text)
+    fitted = wrapped(safe, console.width) if console.is_terminal else safe
+    line = Text.from_ansi(painted(fitted, style)) if style else fitted
     with tolerate_write_errors(console):
-        _print_styled(console, text)
+        console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -123,15 +128,6 @@ def _discard_output(console: Console) -> None:
         os.dup2(nowhere, descriptor)
         os.close(nowhere)
         console.file.flush()
-
-
-def _print_styled(console: Console, text: Cell) -> None:
-    from rich.text import Text
-
-    safe, style = for_terminal(str(text)), style_of(text)
-    text_fitted = wrapped(safe, console.width) if console.is_terminal else safe
-    line = Text.from_ansi(painted(text_fitted, style)) if style else text_fitted
-    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def announce(text: str) -> None:

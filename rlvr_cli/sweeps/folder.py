@@ -20,6 +20,8 @@ from rlvr_cli.sweeps.spec import read_sweep
 State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned"]
 # States of an unfinished trial without a worker.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
+# Required keys of a row of attempts, besides `event`.
+EVENT_KEYS = {"start": ("worker", "step"), "end": ("outcome", "reason")}
 # A trial fails after this many killed workers at the same checkpoint.
 MAX_LOST = 20
 
@@ -168,7 +170,9 @@ class SweepDir:
             kinds = {"objective": Objective, "search": SearchState}
             content |= {name: kind(**content[name]) for name, kind in kinds.items() if content.get(name)}
             plan = SweepPlan(**content)
-            _check_costs(plan)
+            for entry in plan.trials:
+                if not all(type(count) is int and count > 0 for count in (entry.rollouts, entry.steps)):
+                    raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
             return plan
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
@@ -223,8 +227,8 @@ class SweepDir:
         path = self.attempts_path(entry)
         rows = read_jsonl(path)
         for number, row in enumerate(rows, start=1):
-            missing = _missing_keys(row)
-            if missing:
+            required = ("event", *EVENT_KEYS.get(str(row.get("event")), ()))
+            if missing := [key for key in required if key not in row]:
                 raise RunError(f"{path}:{number}: has no {', '.join(missing)}. The file was altered.")
         return rows
 
@@ -278,17 +282,6 @@ class SweepDir:
 
     def statuses(self, plan: SweepPlan) -> list[TrialStatus]:
         return [self.status(plan, entry) for entry in plan.named]
-
-
-def _check_costs(plan: SweepPlan) -> None:
-    for entry in plan.trials:
-        if not all(type(count) is int and count > 0 for count in (entry.rollouts, entry.steps)):
-            raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
-
-
-def _missing_keys(row: dict[str, Any]) -> list[str]:
-    needed = {"start": ("worker", "step"), "end": ("outcome", "reason")}
-    return [key for key in ("event", *needed.get(str(row.get("event")), ())) if key not in row]
 
 
 def newest_step(run: RunDir) -> int:

@@ -135,7 +135,8 @@ def _grid_entries(sweep: Sweep, folder: SweepDir, previous: SweepPlan | None, ba
     problems = [
         f"{folder.path / names[trial.id]}: has the run of another trial. Set another `name:`, or move the folder away."
         for trial in sweep.trials
-        if _has_another_run(RunDir(folder.path / names[trial.id]), trial)
+        if (path := RunDir(folder.path / names[trial.id]).config_path).exists()
+        and config_digest(load_config([path])) != trial.id
     ]
     if problems:
         raise UserError(problems)
@@ -239,10 +240,6 @@ def _is_foreign(path: Path) -> bool:
     return not path.is_dir() or any(
         entry.name not in names and not entry.name.endswith(".tmp") for entry in path.iterdir()
     )
-
-
-def _has_another_run(run: RunDir, trial: Trial) -> bool:
-    return run.config_path.exists() and config_digest(load_config([run.config_path])) != trial.id
 
 
 def _change_notes(previous: SweepPlan | None, plan: SweepPlan) -> list[str]:

@@ -156,11 +156,11 @@ class Search:
 
     def configurations(self) -> list[FrozenTrial]:
         """Return the trials of the study that have runs."""
-        return [trial for trial in self._study_trials() if RUNS in trial.user_attrs]
+        return [trial for trial in self.study.get_trials(deepcopy=False) if RUNS in trial.user_attrs]
 
     def _ask(self, plan: SweepPlan) -> None:
         """Ask the sampler for a configuration and record its runs; tell it at once of an invalid or repeated one."""
-        number = sum(not _is_unrecorded(trial) for trial in self._study_trials())
+        number = sum(not _is_unrecorded(trial) for trial in self.study.get_trials(deepcopy=False))
         self.study.sampler = self._make_sampler(number)
         trial = self.study.ask({axis_name(axis): distribution(axis) for axis in self.space.axes})
         try:
@@ -182,7 +182,7 @@ class Search:
 
     def _drop_unfinished(self) -> None:
         """End suggestions of a process killed before it recorded them; the sampler repeats them."""
-        for trial in self._study_trials():
+        for trial in self.study.get_trials(deepcopy=False):
             if trial.state == TrialState.RUNNING and RUNS not in trial.user_attrs:
                 invalid = trial.user_attrs.get(UNUSED, REPEATED) != REPEATED
                 self.study.tell(trial.number, state=TrialState.PRUNED if invalid else TrialState.FAIL)
@@ -232,7 +232,8 @@ class Search:
             return f"{'the' if self.max_configurations == self.spec.trials else 'all'} {count} configurations were run"
         if self.budget is not None and self._committed_rollouts(plan, statuses) + plan.search.bound > self.budget:
             return f"the budget of {self.budget:,} rollouts is not enough for another configuration"
-        latest = (trial for trial in reversed(self._study_trials()) if not _is_unrecorded(trial))
+        trials = reversed(self.study.get_trials(deepcopy=False))
+        latest = (trial for trial in trials if not _is_unrecorded(trial))
         if sum(1 for _ in takewhile(lambda trial: UNUSED in trial.user_attrs, latest)) >= MAX_IDLE:
             return f"the last {MAX_IDLE} suggestions were all excluded, invalid, or repeated"
         return None
@@ -259,9 +260,6 @@ class Search:
             taken = {*(entry.name for entry in plan.trials), *(trial.name for trial in trials)}
             trials.append(make_trial(base, self.common, (*points, seed), shorts, taken))
         return trials
-
-    def _study_trials(self) -> list[FrozenTrial]:
-        return self.study.get_trials(deepcopy=False)
 
     def _unfinished_configurations(self) -> list[FrozenTrial]:
         """Return the configurations without a result."""
