@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +174,8 @@ def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, ov
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": run.name})})
     check_free(run, overwrite=overwrite)
     with _set_aside(run):
-        command = ["rlvr", *sys.argv[1:]]
-        create_run(
-            run.path.parent, run.name, overwrite=False, fill=lambda aside: write_initial_files(config, aside, command)
-        )
+        fill = partial(write_initial_files, config, command=["rlvr", *sys.argv[1:]])
+        create_run(run.path.parent, run.name, overwrite=False, fill=fill)
         try:
             return run, _queue(config, run, flags)
         except BaseException:

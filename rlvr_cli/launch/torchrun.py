@@ -222,11 +222,8 @@ class _Launch:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # the agent starts a session for each rank
         agent.join(KILL_TIMEOUT)
-        if (
-            self.console.is_terminal
-            and 0 in self.node.ranks
-            and not (self._read_report("result", 0) or self._has_failed(0))
-        ):
+        reported = self._read_report("result", 0) or self._has_failed(0)
+        if self.console.is_terminal and 0 in self.node.ranks and not reported:
             with tolerate_write_errors(self.console):
                 self.console.show_cursor()  # rank 0 was killed in the middle of its display
                 self.console.line()

@@ -91,7 +91,6 @@ class SweepPlan:
 
     @property
     def command(self) -> str:
-        """The command line that continues the sweep."""
         return resume_command(vars(self))
 
     def notes(self) -> list[str]:
@@ -149,11 +148,9 @@ class SweepDir:
         return RunDir(self.path / entry.name)
 
     def trial_dir(self, entry: Entry) -> Path:
-        """The trial's lease, attempts and output."""
         return self.attempts_path(entry).parent
 
     def output_path(self, entry: Entry) -> Path:
-        """The output of the trial's processes."""
         return self.trial_dir(entry) / "output.txt"
 
     def attempts_path(self, entry: Entry) -> Path:

@@ -51,7 +51,6 @@ class TrialProgress:
         }
 
     def cells(self) -> list[Cell]:
-        """Return the cells of its row, in the order of ``COLUMNS``."""
         return [
             self.status.entry.name,
             state_text(self.status.state),
@@ -110,7 +109,6 @@ class SweepScreen:
             self._live.stop()
 
     def message(self, text: str) -> None:
-        """Print a line above the table."""
         print_line(self.console, text)
 
     def show(self, progress: Sequence[TrialProgress]) -> None:

@@ -159,7 +159,7 @@ class Search:
         return [trial for trial in self.study.get_trials(deepcopy=False) if RUNS in trial.user_attrs]
 
     def _ask(self, plan: SweepPlan) -> None:
-        """Ask the sampler for a configuration and record its runs; tell it at once of an invalid or repeated one."""
+        """Ask the sampler for a configuration; record its runs, or tell the result of an invalid or repeated one."""
         number = sum(not _is_unrecorded(trial) for trial in self.study.get_trials(deepcopy=False))
         self.study.sampler = self._make_sampler(number)
         trial = self.study.ask({axis_name(axis): distribution(axis) for axis in self.space.axes})

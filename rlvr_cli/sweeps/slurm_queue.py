@@ -60,7 +60,7 @@ def read_trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
 
 
 def queued_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the pending and running jobs of :func:`read_trial_jobs`."""
+    """Return the jobs of :func:`read_trial_jobs` that have not ended."""
     return {trial: job for trial, job in read_trial_jobs(sweep).items() if not has_ended(job.state)}
 
 

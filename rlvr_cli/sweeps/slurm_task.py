@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from rlvr_cli.config.load import load_config
@@ -62,13 +63,8 @@ class _MultiNodeWorker(SweepWorker):
             run_keys = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
             files = [Path(file) for file in entry.base]
             config = load_config(files, entry.option, None, None, [*entry.overrides, *run_keys], import_files=True)
-            command = ["rlvr", *first]
-            create_run(
-                self.sweep.path,
-                entry.name,
-                overwrite=False,
-                fill=lambda aside: write_initial_files(config, aside, command),
-            )
+            fill = partial(write_initial_files, config, command=["rlvr", *first])
+            create_run(self.sweep.path, entry.name, overwrite=False, fill=fill)
         return ["train", *self.flags, "--resume", str(run.path)]
 
 
