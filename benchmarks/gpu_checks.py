@@ -185,14 +185,14 @@ def memory(bench: Bench, kind: str) -> dict[str, Any]:
     """The peak of two rollouts of training against the plan's estimate, without the CUDA context in both."""
     from benchmarks.steps import our_step
     from rlvr_cli.planning.memory import CUDA_CONTEXT
-    from rlvr_cli.planning.plan import resources
+    from rlvr_cli.planning.plan import plan_resources
 
     model = bench.weights(**({} if bench.tiny else MEMORY[kind]))
     adapter = ["model.adapter=lora"] if kind == "lora" else []
     overrides = [*bench.settings(), "train.rollouts=2", *adapter]
     config = load_config(task="own", method="grpo", model=model, overrides=overrides)
     size = torch.cuda.get_device_properties(0).total_memory if bench.gpu else 80 * 2**30
-    plan = resources(config, gpu_memory=f"{size / 2**30}GiB", prompt_tokens=ROLLOUT.prompt)["memory"]
+    plan = plan_resources(config, gpu_memory=f"{size / 2**30}GiB", prompt_tokens=ROLLOUT.prompt)["memory"]
     numbers: dict[str, Any] = {"plan_mib": round((plan["peak"] - CUDA_CONTEXT) / MIB), "plan_phase": plan["peak_phase"]}
     numbers["seconds"] = round(our_step(config), 2)
     if bench.gpu:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.launch.command import free_port
+from rlvr_cli.launch.command import find_free_port
 from rlvr_cli.launch.world import ALONE, world_of_environment
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.source import PRESETS
@@ -123,7 +123,7 @@ def table(names: list[str], processes: int, lr: float, root: Path) -> Iterator[R
     """Train every case both ways and compare."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)),
-        *("--master_addr", "127.0.0.1", "--master_port", str(free_port())),
+        *("--master_addr", "127.0.0.1", "--master_port", str(find_free_port())),
         *("--module", "benchmarks.processes", "--rank", str(root / "several")),
         *("--processes", str(processes), "--lr", str(lr), *names),
     ]

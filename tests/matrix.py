@@ -19,7 +19,7 @@ from rich.console import Console
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.training import run as running
 
 SETTINGS = (
@@ -90,4 +90,4 @@ def newest(run: RunDir) -> Path:
 def contents(run: RunDir) -> tuple[bytes, dict[str, str]]:
     """Metrics, and the hashes of rollouts and of all tensors that training changed in the last checkpoint."""
     files = [*newest(run).rglob("*.safetensors"), *run.rollouts_dir.iterdir()]
-    return run.metrics_path.read_bytes(), {path.name: file_hash(path) for path in sorted(files)}
+    return run.metrics_path.read_bytes(), {path.name: file_digest(path) for path in sorted(files)}

@@ -35,8 +35,8 @@ from rlvr_cli.core.text import count
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.runs.environment import hardware, versions
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.listing import run_summary
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.listing import summarize_run
+from rlvr_cli.runs.seal import file_digest
 
 
 def run(claims: Sequence[Claim], claim_set: ClaimSet, seed_from: int, workers: int, work: Path, data: Path) -> Results:
@@ -51,7 +51,7 @@ def run(claims: Sequence[Claim], claim_set: ClaimSet, seed_from: int, workers: i
         in_processes("bases", build_base, missing, workers)
         train({arm for _, arm, _ in sides}, bases, sweep, workers, data)
     runs = {(arm, seed): RunDir(sweep / f"{arm}-s{seed}") for _, arm, n in sides for seed in seeds[:n]}
-    trained = {key for key, folder in runs.items() if run_summary(folder.path)["status"] == "finished"}
+    trained = {key for key, folder in runs.items() if summarize_run(folder.path)["status"] == "finished"}
     wanted = {(analysis, arm, seed) for analysis, arm, n in sides for seed in seeds[:n] if (arm, seed) in trained}
     files = {
         (analysis, arm, seed): sweep / "measures" / f"{analysis}-{arm}-s{seed}.json"
@@ -106,7 +106,7 @@ def is_measured(run: Path, file: Path) -> bool:
     if not file.exists():
         return False
     measured = json.loads(file.read_text(encoding="utf-8"))
-    return bool(measured["metrics"] == file_hash(RunDir(run).metrics_path))
+    return bool(measured["metrics"] == file_digest(RunDir(run).metrics_path))
 
 
 def measure(analysis: str, run: Path, file: Path) -> None:
@@ -123,7 +123,7 @@ def measure(analysis: str, run: Path, file: Path) -> None:
     except (UserError, RunError) as failure:
         error = " ".join(str(failure).split("\n"))
     file.parent.mkdir(parents=True, exist_ok=True)
-    metrics = file_hash(RunDir(run).metrics_path)
+    metrics = file_digest(RunDir(run).metrics_path)
     write_json(file, {"metrics": metrics, "summary": summary, "error": error})
 
 

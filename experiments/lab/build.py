@@ -29,7 +29,7 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.tasks import Task
 
 Progress = Callable[[str, int, int, float], None]
@@ -227,8 +227,8 @@ def build(
             "recipe_sha256": recipe.fingerprint(),
             "data_sha256": lab.data_hash(pools),
             "config_sha256": model_config_hash(aside),
-            "tokenizer_sha256": file_hash(aside / "tokenizer.json"),
-            "weights_sha256": file_hash(aside / "model.safetensors"),
+            "tokenizer_sha256": file_digest(aside / "tokenizer.json"),
+            "weights_sha256": file_digest(aside / "model.safetensors"),
             "parameters": model.num_parameters(),
             "dev": dev,
             "seconds": {"training": round(trained - start, 1), "measuring": round(time.perf_counter() - trained, 1)},

@@ -263,8 +263,8 @@ def papers() -> str:
 
     from rlvr_cli.config.load import load_config
     from rlvr_cli.models.architecture import find_architecture
-    from rlvr_cli.planning.advice import memory_verdict
-    from rlvr_cli.planning.plan import Device, sampling_of, training_of
+    from rlvr_cli.planning.advice import classify_peak
+    from rlvr_cli.planning.plan import Device, sampling_settings, training_settings
     from rlvr_cli.sweeps.rows import trial_rows
     from rlvr_cli.sweeps.spec import read_sweep
 
@@ -292,8 +292,8 @@ def papers() -> str:
             config = load_config([row], overrides=overrides)
             model = find_architecture(config.model.name).architecture
             assert model is not None
-            training = training_of(config, gpu)
-            found = estimate_memory(model, training, sampling_of(config, model), gpu.bytes)
+            training = training_settings(config, gpu)
+            found = estimate_memory(model, training, sampling_settings(config, model), gpu.bytes)
             phases = [phase for phase in found.phases if phase != "sampling"]
             update = max(phases, key=found.total)
             terms = sorted((*found.states, *found.phases[update]), key=lambda term: -term.bytes)[:3]
@@ -301,8 +301,8 @@ def papers() -> str:
             numbers = (
                 f"{config.model.name} | {gpus} | {training.strategy} | {training.micro_batch} "
                 f"| {found.total(update) / GIB:.1f} | {found.total('sampling') / GIB:.1f} | {said} "
-                f"| {memory_verdict(found.total(update), gpu.bytes)} / "
-                f"{memory_verdict(found.total('sampling'), gpu.bytes)}"
+                f"| {classify_peak(found.total(update), gpu.bytes)} / "
+                f"{classify_peak(found.total('sampling'), gpu.bytes)}"
             )
             recipes.setdefault(numbers, []).append(f"{file.parent.name}/{file.name}:{name}")
     for numbers, names in recipes.items():

@@ -11,7 +11,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.runs.checkpoints import Checkpoint, check_whole, valid_checkpoints
+from rlvr_cli.runs.checkpoints import Checkpoint, check_intact, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, find_run
 from rlvr_cli.runs.records import read_record
 
@@ -92,7 +92,7 @@ def find_saved_rollout(
             f"{sampled_after + steps}). Use a later --step or an earlier --rollout."
         )
     for checkpoint in {current, *before[:1]}:
-        check_whole(checkpoint.path)
+        check_intact(checkpoint.path)
     rows = read_groups(run, number, config.rollout.group_size)
     policy = Policy(current.step, str(current.path))
     return SavedRollout(run, config, number, tuple(rows), old, policy, sampled_after)

@@ -108,11 +108,11 @@ def build_request(
 ) -> CompareRequest:
     """Return the request of `rlvr compare` and `rlvr report`. Raises UserError for unreadable sweep files."""
     from rlvr_cli.compare.request import CompareRequest, parse_match
-    from rlvr_cli.sweeps.folder import with_sweep_files
+    from rlvr_cli.sweeps.folder import resolve_sweep_files
 
     budget, level = parse_match(match)
     return CompareRequest(
-        names=tuple(with_sweep_files(names)),
+        names=tuple(resolve_sweep_files(names)),
         root=root,
         by=tuple(key for text in by or () for key in text.split(",")),
         baseline=baseline,

@@ -113,9 +113,9 @@ def output(metavar: str, text: str) -> Any:
 
 def config_sources(files: list[Path] | None, *, import_files: bool = True) -> list[Path | SweepRow]:
     """Return the sources of `--config`. Raises UserError for rows that no sweep file has."""
-    from rlvr_cli.sweeps.rows import config_source
+    from rlvr_cli.sweeps.rows import resolve_config
 
-    return [config_source(file, import_files=import_files) for file in files or []]
+    return [resolve_config(file, import_files=import_files) for file in files or []]
 
 
 Runs = Annotated[

@@ -53,10 +53,10 @@ def command(
     """
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.planning.plan import full_plan, speed_of
+    from rlvr_cli.planning.plan import build_plan, parse_speed
     from rlvr_cli.tasks.sets import needs_folder
 
-    sources, measured_speed = config_sources(config), speed_of(speed)
+    sources, measured_speed = config_sources(config), parse_speed(speed)
 
     def load_checked(name: str | None) -> Config:
         config = load_config(sources, name, task, model, overrides or [], import_files=True, from_start=True)
@@ -65,7 +65,7 @@ def command(
         return config
 
     def make_plan(settings: Config) -> dict[str, Any]:
-        return full_plan(settings, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=measured_speed)
+        return build_plan(settings, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=measured_speed)
 
     names = [name.strip() for text in method or [] for name in text.split(",")]
     if len(names) > 1:

@@ -65,19 +65,19 @@ def show_run(
     from rlvr_cli.collapse.alerts import PREFIX
     from rlvr_cli.launch.slurm_state import has_ended
     from rlvr_cli.runs.folder import find_run
-    from rlvr_cli.runs.listing import local_time, run_summary
+    from rlvr_cli.runs.listing import format_local_time, summarize_run
     from rlvr_cli.store.training import curve_as_json, learning_curves
 
     path = find_run(run, root).path
     contents, rows = _read_contents(path)
     curves = learning_curves(rows)
-    (summary,) = _add_jobs([run_summary(path)])
+    (summary,) = _add_jobs([summarize_run(path)])
     details = {**summary, **contents}
     if form == "json":
         print_json({**details, "curves": {name: curve_as_json(points) for name, points in curves.items()}})
         return
     fields = {name: value for name, value in details.items() if name not in _LISTS and value is not None}
-    fields |= {name: local_time(fields[name]) for name in ("created", "finished") if name in fields}
+    fields |= {name: format_local_time(fields[name]) for name in ("created", "finished") if name in fields}
     print_table(("", ""), [(name.replace("_", " "), format_value(value)) for name, value in fields.items()])
     if curves:
         from rlvr_cli.core.sparkline import levels_for
@@ -104,9 +104,9 @@ def show_run(
 
 def _add_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the summaries with `slurm_job` and, for unfinished runs, `slurm_state` (else None)."""
-    from rlvr_cli.launch.slurm_state import job_of, job_states
+    from rlvr_cli.launch.slurm_state import find_last_job, job_states
 
-    jobs = {run["path"]: job_of(Path(run["path"])) for run in runs}
+    jobs = {run["path"]: find_last_job(Path(run["path"])) for run in runs}
     unfinished = [run["path"] for run in runs if run["status"] not in ("finished", "damaged")]
     states: dict[str, str] = {}
     with contextlib.suppress(UserError):  # without Slurm on this machine, states stay None
@@ -163,13 +163,13 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return alerts, checkpoints, evaluations and damage of the run, and the rows of its metrics.jsonl."""
     from rlvr_cli.collapse.alerts import alert_lines
     from rlvr_cli.core.files import read_jsonl
-    from rlvr_cli.runs.checkpoints import Checkpoint, survey
+    from rlvr_cli.runs.checkpoints import Checkpoint, scan_checkpoints
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.runs.records import damaged_records, read_seal
     from rlvr_cli.store.training import filter_step_rows
 
     run = RunDir(path)
-    checkpoints = survey(run.checkpoints_dir)
+    checkpoints = scan_checkpoints(run.checkpoints_dir)
     faults: list[str] = []
     lines: list[dict[str, Any]] = []
     with collect_problems(faults):
@@ -227,7 +227,7 @@ def list_command(
 
 
 def _rows(runs: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
-    from rlvr_cli.runs.listing import local_time
+    from rlvr_cli.runs.listing import format_local_time
 
     return [
         (
@@ -238,7 +238,7 @@ def _rows(runs: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
             format_reward(run["last_metrics"]),
             format_accuracy(run["last_metrics"]),
             *(str(run[name]) for name in ("method", "task", "model")),
-            local_time(run["created"]),
+            format_local_time(run["created"]),
         )
         for run in runs
         if not run["damage"]

@@ -79,16 +79,16 @@ class RunWatcher:
         self._seen: set[str] = set()
 
     def __call__(self) -> list[dict[str, Any]]:
-        """Return a row per run, oldest first (:func:`rlvr_cli.runs.listing.live_row`)."""
-        from rlvr_cli.runs.listing import by_creation, live_row, read_runs
+        """Return a row per run, oldest first (:func:`rlvr_cli.runs.listing.read_live_row`)."""
+        from rlvr_cli.runs.listing import read_live_row, read_runs, sort_by_creation
 
         try:
-            runs = by_creation(read_runs(self.root))
+            runs = sort_by_creation(read_runs(self.root))
         except FileNotFoundError:
             # The folder may not exist before the first run, or was deleted.
             runs = []
         self._seen |= {run["name"] for run in runs if run["status"] == "running"}
-        rows = [live_row(run) for run in runs if self.show_all or run["name"] in self._seen]
+        rows = [read_live_row(run) for run in runs if self.show_all or run["name"] in self._seen]
         self.others = len(runs) - len(rows)
         return rows
 

@@ -72,9 +72,9 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True, highlight=False, markup=False)
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
-    from rlvr_cli.launch.stopping import showing
+    from rlvr_cli.launch.stopping import show_progress_bar
 
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with showing(bar):
+    with show_progress_bar(bar):
         judging = bar.add_task("judging", total=None)
         yield lambda done, planned: bar.update(judging, completed=done, total=planned)

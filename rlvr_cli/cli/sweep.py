@@ -88,13 +88,13 @@ def run_command(
         if sweep.space is not None and value is not None:
             raise UserError(f"{option} and `search` cannot be combined: it needs the trials in advance. Remove one.")
     if dry_run:
-        from rlvr_cli.planning.plan import speed_of
+        from rlvr_cli.planning.plan import parse_speed
         from rlvr_cli.sweeps import documents
 
         if sweep.space is not None and submit is None:
             show(form, documents.search_document(sweep))
         else:
-            show(form, documents.grid_document(sweep, options, submit=submit is not None, speed=speed_of(speed)))
+            show(form, documents.grid_document(sweep, options, submit=submit is not None, speed=parse_speed(speed)))
         return
     if speed is not None:
         raise UserError("--speed needs --dry-run.")
@@ -137,7 +137,7 @@ def stop(sweep: SweepName) -> None:
     from rlvr_cli.sweeps.folder import find_sweep
 
     folder = find_sweep(sweep)
-    here, unknown = folder.running(), None
+    here, unknown = folder.is_running(), None
     try:
         jobs = slurm_queue.queued_jobs(folder)
     except UserError as error:
@@ -154,7 +154,7 @@ def stop(sweep: SweepName) -> None:
         with suppress(ProcessLookupError):  # it has exited in between
             os.kill(int(pid), signal.SIGTERM)
     slurm_queue.cancel_jobs(folder, jobs, end)
-    while folder.running():
+    while folder.is_running():
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: stopping, but not all trials have saved after {STOP_TIMEOUT:g} s.")
         time.sleep(0.2)
@@ -214,21 +214,21 @@ def _worker_options(workers: int | None, trust_remote_code: bool, submit: str | 
 
 def _finish(folder: SweepDir, code: int, console: Console, form: str) -> None:
     """Show how the sweep ended and what to do next, and exit with ``code``."""
-    from rlvr_cli.launch.stopping import say
-    from rlvr_cli.runs.trials import command_to_evaluate
+    from rlvr_cli.launch.stopping import print_line
+    from rlvr_cli.runs.trials import evaluation_command
     from rlvr_cli.sweeps.documents import status_document
 
     document = status_document(folder)
     show(form, document)
     for line in document.after if form != "table" else []:
-        say(console, line)
+        print_line(console, line)
     plan = folder.read_plan()
     if code > 1:
-        say(console, f"saved; continue with: {plan.command}")
+        print_line(console, f"saved; continue with: {plan.command}")
     elif code == 1:
-        say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
+        print_line(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
     elif plan.eval is not None:
-        say(console, f"next: rlvr report {folder.path}")
+        print_line(console, f"next: rlvr report {folder.path}")
     elif plan.notes():
-        say(console, f"next: evaluate all trials: {command_to_evaluate(vars(plan))}")
+        print_line(console, f"next: evaluate all trials: {evaluation_command(vars(plan))}")
     raise typer.Exit(code)

@@ -82,7 +82,7 @@ def command(
     Exit codes: 0 finished; 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal is closed (all save first and can
     be resumed); 1 training failed; 2 bad input. With several processes, the first failure ends them all.
     """
-    from rlvr_cli.launch.command import check_alone, needs_launcher
+    from rlvr_cli.launch.command import check_single_process, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
     from rlvr_cli.models.libraries import allow_remote_code
     from rlvr_cli.tracking.trackers import check_trackers
@@ -109,9 +109,9 @@ def command(
     check_trackers(loaded.config.track.to)
     if dry_run and submit is None:
         from rlvr_cli.planning.document import plan_document
-        from rlvr_cli.planning.plan import full_plan
+        from rlvr_cli.planning.plan import build_plan
 
-        show(form, plan_document(full_plan(loaded.config)))
+        show(form, plan_document(build_plan(loaded.config)))
         return
     if submit is not None:
         if world.processes > 1:
@@ -124,7 +124,7 @@ def command(
     config = loaded.config
     launched = world.processes == 1 and needs_launcher(config.launch)
     if world.processes == 1 and not launched:
-        check_alone(config.launch)
+        check_single_process(config.launch)
     from rich.console import Console
 
     console = Console(stderr=form == "json")
@@ -139,15 +139,15 @@ def command(
     else:
         outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
     if world.main:
-        from rlvr_cli.launch.stopping import say
+        from rlvr_cli.launch.stopping import print_line
 
         manifest = outcome.run.read_manifest()
         if form == "json":
             print_json(manifest)
         elif outcome.status == "finished":
-            say(console, _next_command(config, outcome.run.path))
+            print_line(console, _next_command(config, outcome.run.path))
         if outcome.status == "finished" and manifest.get("no_signal"):
-            say(console, f"WARNING: {manifest['no_signal']}")
+            print_line(console, f"WARNING: {manifest['no_signal']}")
     if world.processes > 1:
         from rlvr_cli.training.worker import exit_process
 
@@ -248,7 +248,7 @@ def _submit(
 
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
     if print_only:
-        echo(slurm.dry_run(loaded, run, flags), end="", unwrapped=True)
+        echo(slurm.render_job(loaded, run, flags), end="", unwrapped=True)
         return
     job_run, job = slurm.submit(loaded, run, flags, overwrite=overwrite)
     log = job_run.path / slurm_state.FOLDER / f"{job}_0_log.out"
@@ -270,12 +270,12 @@ def _load_resumed(name: str, overrides: list[str], *, others: bool, print_only: 
     from rlvr_cli.config.load import load_config, moved_run_warning
     from rlvr_cli.core.user_code import edited_file_warnings
     from rlvr_cli.runs.folder import find_run
-    from rlvr_cli.runs.listing import newest_unfinished
+    from rlvr_cli.runs.listing import find_newest_unfinished
     from rlvr_cli.training.extension import check_extension, load_extended
 
     root = Path(load_config([]).run.dir)
     if name == NEWEST:
-        run = newest_unfinished(root)
+        run = find_newest_unfinished(root)
         echo(f"--resume: {run.path} is the newest unfinished run", file=sys.stderr)
     else:
         run = find_run(name, root)

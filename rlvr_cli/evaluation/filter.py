@@ -35,8 +35,8 @@ SPLITS = ("train", "dev", "test", "all")
 FORMAT = 1
 _RANGE = re.compile(r"(\d{1,9})|(\d{0,9})\.\.(\d{0,9})")
 
-Fate = Literal["kept", "dropped", "undecided"]
-FATES: tuple[Fate, ...] = ("kept", "dropped", "undecided")
+Decision = Literal["kept", "dropped", "undecided"]
+DECISIONS: tuple[Decision, ...] = ("kept", "dropped", "undecided")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Attempted:
     problem: Problem
     right: int
     unjudged: int
-    fate: Fate
+    decision: Decision
 
 
 def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict[str, Any]:
@@ -156,12 +156,12 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
                 right, unjudged = sum(row["correct"] for row in rows), sum(not row["scorable"] for row in rows)
                 attempted.append(Attempted(problem, right, unjudged, decide(right, unjudged, bounds)))
     numbers = dict(sorted(Counter(each.right for each in attempted).items()))
-    fates = Counter(each.fate for each in attempted)
-    if not fates["kept"]:
+    decisions = Counter(each.decision for each in attempted)
+    if not decisions["kept"]:
         low, high = bounds
         counts = ", ".join(f"{number} with {right} right" for right, number in numbers.items())
-        if fates["undecided"]:
-            counts += f", {fates['undecided']} undecided for attempts that could not be judged"
+        if decisions["undecided"]:
+            counts += f", {decisions['undecided']} undecided for attempts that could not be judged"
         raise RunError(
             f"no problem is kept: of {len(attempted)} problems none has {low if low == high else f'{low} to {high}'} "
             f"of {options.attempts} attempts right ({counts}). Nothing was written. The "
@@ -177,12 +177,12 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
         "attempts": job.settings.samples,
         "keep_correct": list(bounds),
         "problems": len(attempted),
-        **{fate: fates[fate] for fate in FATES},
+        **{decision: decisions[decision] for decision in DECISIONS},
         "unjudged_attempts": sum(each.unjudged for each in attempted),
         "by_correct": {str(right): number for right, number in numbers.items()},
         "samples": str(store.folder),
     }
-    lines = [json.dumps(each.problem.fields, ensure_ascii=False) for each in attempted if each.fate == "kept"]
+    lines = [json.dumps(each.problem.fields, ensure_ascii=False) for each in attempted if each.decision == "kept"]
     text = "".join(f"{line}\n" for line in lines)
     report["output_sha256"] = text_digest(text)
     _write(output, text, _meta_path(job.out or output), report, attempted)
@@ -216,7 +216,7 @@ def filter_sentences(output: Path, report: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def decide(right: int, unjudged: int, keep: tuple[int, int]) -> Fate:
+def decide(right: int, unjudged: int, keep: tuple[int, int]) -> Decision:
     """Return whether a problem is kept; undecided if that depends on attempts that could not be judged."""
     low, high = keep
     if low <= right and right + unjudged <= high:
@@ -244,7 +244,9 @@ def _write(output: Path, text: str, meta: Path, report: Mapping[str, Any], attem
     """Write the report first, so that an existing output always has one."""
     rows = ",\n".join(
         "    "
-        + json.dumps({"problem": each.problem.id, "correct": each.right, "unjudged": each.unjudged, "fate": each.fate})
+        + json.dumps(
+            {"problem": each.problem.id, "correct": each.right, "unjudged": each.unjudged, "fate": each.decision}
+        )
         for each in attempted
     )
     head = json.dumps(report, indent=2, ensure_ascii=False).removesuffix("\n}")

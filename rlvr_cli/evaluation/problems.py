@@ -10,7 +10,7 @@ from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
-from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
+from rlvr_cli.runs.trained_on import FILE, read_training_problems, wording_digest
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.problem import FEW_PROBLEMS
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
@@ -51,7 +51,7 @@ def _with_problems(job: EvalJob, say: Say) -> EvalJob:
     task, *_ = [job.config.task.for_model(model.style or DEFAULT_STYLE) for model in job.models]
     problems = _read_problems(job, task, say)
     job = replace(job, problems=tuple(problems), settings=replace(job.settings, problems=len(problems)))
-    wordings = [wording_hash(task.problem_wording(problem)) for problem in problems]
+    wordings = [wording_digest(task.problem_wording(problem)) for problem in problems]
     trained_on: dict[str, int] = {}
     for target, option in ((job.target, ""), (job.against, " (--against)")):
         if target is not None:
@@ -84,7 +84,7 @@ def _count_training_problems(
 ) -> int:
     """Return how many of the problems a model was trained on, with a warning: its accuracy is not held-out accuracy."""
     subject = target.subjects[0]
-    training = training_problems(target.run.path if target.run else local_path(subject.model))
+    training = read_training_problems(target.run.path if target.run else local_path(subject.model))
     if training is None:
         if target.run is not None:
             say(f"{target.run.path}: has no {FILE}, so overlap with its training problems cannot be detected")
@@ -107,5 +107,5 @@ def _split_remedy(job: EvalJob, task: Task, training: frozenset[str]) -> str:
             test = task.problems("test", MOST_COMPLETIONS, job.settings.problems_seed)
         except UserError:
             return ""
-    overlap = sum(wording_hash(task.problem_wording(problem)) in training for problem in test)
+    overlap = sum(wording_digest(task.problem_wording(problem)) in training for problem in test)
     return f"; with --split test {overlap:,} of {len(test):,} are" if overlap else "; --split test leaves them out"

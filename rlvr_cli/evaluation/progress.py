@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from rlvr_cli.core.text import escape_for_terminal
-from rlvr_cli.launch.stopping import say, showing
+from rlvr_cli.launch.stopping import print_line, show_progress_bar
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.sample_store import Progress, ProgressCallback
@@ -40,9 +40,9 @@ def progress_view(noun: str) -> Iterator[ProgressView]:
     console = Console(stderr=True, highlight=False, markup=False)
     watch = _bar if console.is_terminal else _lines
     try:
-        yield ProgressView(lambda label: watch(console, label), lambda line: say(console, line))
+        yield ProgressView(lambda label: watch(console, label), lambda line: print_line(console, line))
     except KeyboardInterrupt:
-        say(console, f"stopped: the {noun} so far are kept, and the same command continues")
+        print_line(console, f"stopped: the {noun} so far are kept, and the same command continues")
         raise
 
 
@@ -59,7 +59,7 @@ def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
         TextColumn("{task.fields[rate]}", markup=False),
     )
     bar = Bar(*columns, console=console, transient=True, expand=True)
-    with showing(bar):
+    with show_progress_bar(bar):
         task = bar.add_task(escape_for_terminal(label), total=None, rate="")
         started = time.monotonic()
 
@@ -88,6 +88,6 @@ def _lines(console: Console, label: str) -> Iterator[ProgressCallback]:
             line += " on disk from before"
         elif progress.tokens:
             line += f", {progress.tokens / max(1e-9, now - started):,.0f} tokens/s, {now - started:.0f} s"
-        say(console, line)
+        print_line(console, line)
 
     yield show

@@ -12,10 +12,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import count, did_you_mean, ellipsize
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
-from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_whole, survey
+from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_intact, scan_checkpoints
 from rlvr_cli.runs.folder import RunDir, match_run, newest_run
-from rlvr_cli.runs.listing import run_folders
-from rlvr_cli.runs.trials import command_to_evaluate, is_sweep, read_trials
+from rlvr_cli.runs.listing import find_run_folders
+from rlvr_cli.runs.trials import evaluation_command, is_sweep, read_trials
 
 # Names of runs that a message shows.
 SHOWN = 6
@@ -92,7 +92,7 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     try:
         source = resolve_model(name, revision=revision)
     except UserError as error:
-        runs = list(run_folders(runs_root)) if runs_root.is_dir() else []
+        runs = list(find_run_folders(runs_root)) if runs_root.is_dir() else []
         close = difflib.get_close_matches(name, runs, len(runs), 0) if runs else []
         hint = (
             f"Runs in {runs_root}: {ellipsize(close, SHOWN)}."
@@ -113,7 +113,7 @@ def _sweep_message(name: str, folder: Path) -> str:
     problem, guess = "is a sweep, not a run", ""
     if folder.name != base:
         problem, guess = f"no run of this name in the sweep {folder}", did_you_mean(f"{folder}/{base}", trials)
-    every = f"`{command_to_evaluate(content)}` evaluates all"
+    every = f"`{evaluation_command(content)}` evaluates all"
     return (
         f"{name}: {problem}.{guess} Name one of its {count(len(trials), 'trial')}: {ellipsize(trials, SHOWN)}; {every}."
     )
@@ -146,7 +146,7 @@ def served_target(name: str, runs_root: Path) -> Target:
 
 
 def _run_target(run: RunDir, count: int) -> Target:
-    checkpoints = survey(run.checkpoints_dir, hashed=count)
+    checkpoints = scan_checkpoints(run.checkpoints_dir, hashed=count)
     valid = [entry for entry in checkpoints if isinstance(entry, Checkpoint)]
     damaged = [entry for entry in checkpoints if isinstance(entry, Damaged)]
     notes = tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in damaged)

@@ -13,7 +13,7 @@ from rlvr_cli.tasks.sets import problems_name
 
 
 def default_name(config: Config) -> str:
-    """Return ``<method>-<problems>-<model>-s<seed>``, with the last component of a model's path."""
+    """Return ``<method>-<problems>-<model>-s<seed>``, with the last component of the model's path."""
     problems = problems_name(config.task.name, config.task.data)
     task, model = (
         "".join(letter if letter.isalnum() or letter in "._+-" else "-" for letter in name)
@@ -22,21 +22,17 @@ def default_name(config: Config) -> str:
     return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
 
 
-# In the manifest while the configuration is replaced by that of a longer run, so that a kill in between loses nothing.
+# Key of the manifest while a longer run's configuration replaces the present one, so that a kill loses neither.
 EXTENDING = "extending_to"
 
 
 def check_resumable(run: RunDir, *, finished: bool = False) -> None:
-    """Raise UserError where ``run`` is finished, its configuration was edited, or its checkpoints were removed.
-
-    Args:
-        finished: whether it may be finished.
-    """
+    """Raise UserError if ``run`` is finished (allowed if ``finished``), was edited, or lost its checkpoints."""
     manifest = run.read_manifest()
     extending = manifest.get(EXTENDING) or {}
     if manifest.get("status") == "finished" and not finished and not extending:
         raise UserError(
-            f"{run.path}: this run is finished; there is nothing to resume. To extend it: "
+            f"{run.path}: this run is finished. To extend it: "
             f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
         )
     digest = text_digest(run.config_path.read_text(encoding="utf-8"))
@@ -48,18 +44,17 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
     saved = manifest.get("step")
     if saved and not any(run.checkpoints_dir.glob("step-*")):
         raise UserError(
-            f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}: they were removed, "
-            f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "
+            f"{run.checkpoints_dir}: holds no checkpoint, and the run was saved at step {saved}. Restore step-{saved} "
+            "or an earlier one (is a disk missing?). To train again from the start: "
             f"rlvr train -c {run.config_path} run.name=NEW"
         )
     run.check_no_links()
 
 
 def check_processes(run: RunDir, config: Config, world: World) -> None:
-    """Raise UserError if the number of processes is not that of the run's start."""
+    """Raise UserError if the number of processes differs from that of the run's start."""
     if config.launch.processes != world.processes:
         raise UserError(
-            f"{run.path}: was begun with {config.launch.processes} "
-            f"process{'' if config.launch.processes == 1 else 'es'} and cannot continue exactly with "
-            f"{world.processes}. Start it with the earlier number."
+            f"{run.path}: was started with launch.processes={config.launch.processes} and cannot continue exactly with "
+            f"{world.processes}. Start {config.launch.processes} again."
         )

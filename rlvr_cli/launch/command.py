@@ -1,4 +1,4 @@
-"""Plan and check the processes of this node before they are started."""
+"""Plan and check the processes of this node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.deepspeed_config import is_sharded
-from rlvr_cli.launch.world import environment_number
+from rlvr_cli.launch.world import read_environment_int
 from rlvr_cli.runs.environment import usable_cores
 
 WORKER = "rlvr_cli.training.worker"
@@ -30,7 +30,7 @@ class Node:
     """This node of a launch.
 
     Attributes:
-        processes: of the whole launch; ``local`` of them on this node.
+        processes: of the launch; ``local`` of them on this node.
         number: of this node, from 0 to ``nodes`` - 1.
         address, port: of rank 0.
         gpus: visible on this node; 0 = the processes compute on the CPU.
@@ -54,31 +54,27 @@ def needs_launcher(launch: LaunchConfig) -> bool:
     return launch.processes > 1 or is_sharded(launch)
 
 
-def check_alone(launch: LaunchConfig) -> None:
+def check_single_process(launch: LaunchConfig) -> None:
     """Raise UserError for several nodes (NNODES) with a single process."""
-    problems: list[str] = []
-    if (nodes := environment_number("NNODES", 1)) > 1:
-        problems.append(
-            f"NNODES={nodes}, and launch.processes=1: each machine would start its own run. Use --processes, "
-            "counted over all machines, or unset NNODES."
+    if (nodes := read_environment_int("NNODES", 1)) > 1:
+        raise UserError(
+            f"NNODES={nodes} and launch.processes=1 cannot be combined: each machine would start a separate run. Use "
+            "--processes N, counted over all machines, or unset NNODES."
         )
-    if problems:
-        raise UserError(problems)
 
 
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
-    """Return the processes of this node, and warnings.
+    """Return the processes of this node, by torchrun's NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT, and warnings.
 
-    NNODES and NODE_RANK are the number of nodes and the index of this one; MASTER_ADDR and MASTER_PORT the address of
-    rank 0. Raises UserError with every problem.
+    Raises UserError with every problem.
     """
     problems: list[str] = []
     if sys.platform != "linux":
         problems.append(
-            f"launch.processes={launch.processes}: several processes need Linux, and this is {sys.platform}. "
+            f"launch.processes={launch.processes}: several processes need Linux; this is {sys.platform}. "
             "Set launch.processes=1."
         )
-    nodes, number = (environment_number(name, default) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
+    nodes, number = (read_environment_int(name, default) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
     if nodes > 1:
         problems += [
             f"NNODES={nodes}: {name} must be set too, to {meaning}."
@@ -94,55 +90,51 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
         nodes, number = 1, 0
     processes = launch.processes
     if processes % nodes:
-        below = processes // nodes * nodes
-        either = " or ".join(str(count) for count in (below, below + nodes) if count)
-        problems.append(
-            f"launch.processes={processes}: NNODES={nodes} machines cannot share them equally. Nearest valid: {either}."
-        )
+        lower = processes // nodes * nodes
+        valid = " or ".join(str(count) for count in (lower, lower + nodes) if count)
+        problems.append(f"launch.processes={processes} must be a multiple of NNODES={nodes}. Nearest valid: {valid}.")
     local = max(1, processes // nodes)
-    gpus, cores = visible_gpus(), usable_cores()
+    gpus, cores = count_visible_gpus(), usable_cores()
     warnings = []
     if gpus and local > gpus:
-        fits = gpus * nodes
         problems.append(
             f"launch.processes={processes}: {local} processes on this machine, and {gpus} "
-            f"{'GPU is' if gpus == 1 else 'GPUs are'} visible. At most one process a GPU: --processes {fits} or fewer "
-            "(CUDA_VISIBLE_DEVICES says which are visible)."
+            f"{'GPU is' if gpus == 1 else 'GPUs are'} visible (CUDA_VISIBLE_DEVICES). Use --processes {gpus * nodes} "
+            "or fewer, at most one per GPU."
         )
     if not gpus and local > cores:
         warnings.append(
-            f"warning: {local} processes on {cores} CPU core{'' if cores == 1 else 's'} (no GPU is visible): they "
-            "take turns, so this is slower than fewer processes."
+            f"warning: {local} processes on {cores} CPU core{'' if cores == 1 else 's'} (no GPU is visible) are "
+            "slower than fewer processes."
         )
-    tasks = environment_number("SLURM_STEP_NUM_TASKS", 1)
+    tasks = read_environment_int("SLURM_STEP_NUM_TASKS", 1)
     if nodes == 1 and tasks > 1:
         warnings.append(
-            f"warning: srun started {tasks} tasks of this command, and NNODES is not set: each starts its own run "
-            f"with {processes} processes. For one run start one task a machine, with NNODES and NODE_RANK."
+            f"warning: srun started {tasks} tasks of this command without NNODES: each starts a separate run with "
+            f"{processes} processes. For a single run start one task per machine, with NNODES and NODE_RANK."
         )
-    port = environment_number("MASTER_PORT", 0) if nodes > 1 else 0
+    port = read_environment_int("MASTER_PORT", 0) if nodes > 1 else 0
     if problems:
         raise UserError(problems)
     address = os.environ.get("MASTER_ADDR", "127.0.0.1") if nodes > 1 else "127.0.0.1"
-    return Node(processes, local, nodes, number, address, port or free_port(), gpus), warnings
+    return Node(processes, local, nodes, number, address, port or find_free_port(), gpus), warnings
 
 
-def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the ranks' environment: this process's without the variables of other launchers, and ``extra``."""
-    ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
-    # accelerate's settings, which the run's configuration replaces.
-    ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_"))}
-    paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
-    ours |= {"PYTHONPATH": paths}
-    # torchrun sets it to 1 with a long warning; each process sets its threads itself.
-    ours.setdefault("OMP_NUM_THREADS", "1")
+def rank_environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the ranks' environment: this process's without other launchers' variables, and ``extra``."""
+    variables = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
+    # The run's configuration replaces accelerate's settings.
+    variables = {name: value for name, value in variables.items() if not name.startswith(("ACCELERATE_", "FSDP_"))}
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
+    # Avoids torchrun's long warning; each process sets its number of threads.
+    variables.setdefault("OMP_NUM_THREADS", "1")
     if not node.gpus:
-        ours["ACCELERATE_USE_CPU"] = "true"
-    return ours | dict(extra)
+        variables["ACCELERATE_USE_CPU"] = "true"
+    return variables | dict(extra)
 
 
-def visible_gpus() -> int:
-    """Count the GPUs that torch sees, in a child process if there may be any, so that this one need not load torch."""
+def count_visible_gpus() -> int:
+    """Count the GPUs that torch sees, in a child process, so that this one need not import torch."""
     if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
         return 0
     code = "import torch; print(torch.cuda.device_count())"
@@ -150,14 +142,14 @@ def visible_gpus() -> int:
     try:
         return int(result.stdout.split()[-1])
     except (IndexError, ValueError):
-        last = result.stderr.strip().splitlines()[-1:] or ["no answer"]
-        raise UserError(f"the GPUs of this machine cannot be counted: {last[0]}") from None
+        last = result.stderr.strip().splitlines()[-1:] or ["no output"]
+        raise UserError(f"torch cannot count the GPUs of this machine: {last[0]}") from None
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a free port of this machine.
 
-    Not an ephemeral port: the launcher binds it seconds later, and a connection could take such a port first.
+    Not an ephemeral port, which a connection could take before the launcher binds it seconds later.
     """
     for port in random.Random().sample(PORTS, len(PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

@@ -15,7 +15,7 @@ from rlvr_cli.core.files import write_json
 from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.launch.world import PeerFailed, World
 
-ORDER = "order.json"
+OPTIONS = "options.json"
 CONFIG = "config.yaml"
 
 # Errors after the loss of a peer, as worded by gloo, NCCL, their store, DeepSpeed and torch.
@@ -26,17 +26,16 @@ _SECONDARY = re.compile(
 )
 
 
-# Not the error files of torch.distributed's `record`: their time stamps are whole seconds, too coarse to order a
-# failure and its consequences, and they do not separate user errors, which get no traceback, from bugs.
+# Not the error files of torch.distributed's `record`: their time stamps of whole seconds cannot order a failure and its
+# consequences, and they do not distinguish user errors, which get no traceback, from bugs.
 @dataclass(frozen=True)
 class RankFailure:
     """The failure of a rank.
 
     Attributes:
-        kind: ``user`` bad input, ``run`` a failure with an explanation, ``joint`` one of all ranks together, ``bug``
-            anything else.
+        kind: ``user`` bad input, ``run`` an explained failure, ``joint`` one of all ranks, ``bug`` anything else.
         trace: the traceback of a bug.
-        secondary: whether the rank failed only because another one had ended.
+        secondary: whether the rank failed only because another rank had ended.
         time: seconds since the epoch.
     """
 
@@ -48,12 +47,11 @@ class RankFailure:
     time: float = field(default_factory=time.time)
 
     def write(self, folder: Path) -> None:
-        """Write failure-<rank>.json into ``folder``."""
         write_json(folder / f"failure-{self.rank}.json", asdict(self))
 
 
-def failure_of(rank: int, error: BaseException, trace: str) -> RankFailure:
-    """Return ``error`` as the failure of ``rank``."""
+def make_failure(rank: int, error: BaseException, trace: str) -> RankFailure:
+    """Classify ``error`` as a failure of ``rank``."""
     text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     if isinstance(error, PeerFailed):
         return RankFailure(rank, "run", text, secondary=True)
@@ -68,12 +66,12 @@ def failure_of(rank: int, error: BaseException, trace: str) -> RankFailure:
 
 
 def read_failures(folder: Path) -> list[RankFailure]:
-    """Return the failures in ``folder``, first ones first."""
+    """Return the failures in ``folder``, oldest first."""
     failures = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
     return sorted(failures, key=lambda failure: (failure.time, failure.rank))
 
 
-def first_cause(failures: list[RankFailure]) -> RankFailure:
+def find_root_cause(failures: list[RankFailure]) -> RankFailure:
     """Return the root cause; of ranks with the same text, the lowest."""
     primary = [failure for failure in failures if not failure.secondary] or failures
     return min((failure for failure in primary if failure.text == primary[0].text), key=lambda failure: failure.rank)
@@ -89,28 +87,25 @@ def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
 
 
 class RankReports:
-    """Writes this rank's reports to the launching process; from then on the rank ends with that process."""
+    """The writer of this rank's reports to the launching process, with which the rank ends from then on."""
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.rank = folder, world.rank
         try:
-            self.order: dict[str, Any] = json.loads((folder / ORDER).read_text(encoding="utf-8"))
+            self.options: dict[str, Any] = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            os._exit(1)  # the launch had ended already
-        end_with_parent(self.order["parent"])
+            os._exit(1)  # the launch has already ended
+        end_with_parent(self.options["parent"])
         self._write("pid", pid=os.getpid())
 
-    def started(self, run: Path) -> None:
-        """Report the folder of the run."""
+    def report_run(self, run: Path) -> None:
         self._write("run", run=str(run))
 
-    def finished(self, **result: Any) -> None:
-        """Report the result."""
+    def report_result(self, **result: Any) -> None:
         self._write("result", **result)
 
-    def failed(self, error: BaseException, trace: str) -> None:
-        """Report the error that ends the rank."""
-        failure_of(self.rank, error, trace).write(self.folder)
+    def report_failure(self, error: BaseException, trace: str) -> None:
+        make_failure(self.rank, error, trace).write(self.folder)
 
     def _write(self, kind: str, **report: Any) -> None:
         write_json(self.folder / f"{kind}-{self.rank}.json", report)

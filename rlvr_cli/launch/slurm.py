@@ -1,4 +1,4 @@
-"""`rlvr train --submit slurm`: create the run, check the resources, and queue its job through submitit."""
+"""`rlvr train --submit slurm`: check the resources, create the run, and queue its job through submitit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rlvr_cli.core.user_code import save_copies
 from rlvr_cli.launch.checks import check_resumable, default_name
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_job import LAST_SECONDS, Job
-from rlvr_cli.launch.slurm_state import FOLDER, has_ended, job_of, job_states
+from rlvr_cli.launch.slurm_state import FOLDER, find_last_job, has_ended, job_states
 from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.tasks.sets import problems_name
 
@@ -34,7 +35,7 @@ _EARLY_SECONDS = 60
 
 
 def check_slurm(loaded: LoadedConfig) -> None:
-    """Raise ConfigError, with the origins of the values, for resources that are invalid or do not fit the training."""
+    """Raise ConfigError, with the origins of the values, for resources that do not fit the training."""
     problems = [
         (loaded.merged.format_origins([tuple(key.split(".")) for key in problem.keys]), problem.message)
         for problem in slurm_problems(loaded.config)
@@ -44,14 +45,14 @@ def check_slurm(loaded: LoadedConfig) -> None:
 
 
 def slurm_problems(config: Config) -> Iterator[Contradiction]:
-    """Yield the conflicts of the section `slurm` with itself and the training."""
+    """Yield the conflicts within the section `slurm`, and with the training."""
     slurm, processes = config.slurm, config.launch.processes
     share, rest = divmod(processes, slurm.nodes)
     if rest or not share:
         valid = [count for count in (share * slurm.nodes, (share + 1) * slurm.nodes) if count]
         yield Contradiction(
             ("slurm.nodes", "launch.processes"),
-            f"slurm.nodes={slurm.nodes} cannot share launch.processes={processes} (over all machines) equally. "
+            f"launch.processes={processes} (over all machines) must be a multiple of slurm.nodes={slurm.nodes}. "
             f"Nearest valid: processes {' or '.join(map(str, valid))}",
         )
     elif slurm.gpus_per_node and share != slurm.gpus_per_node:
@@ -65,25 +66,25 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
     if limit is not None and limit <= slurm.signal_before + _EARLY_SECONDS:
         yield Contradiction(
             ("slurm.time", "slurm.signal_before"),
-            f"slurm.time={slurm.time} is {limit} s, and slurm.signal_before={slurm.signal_before} s before its end "
-            f"(Slurm: up to {_EARLY_SECONDS} s earlier) the job must stop: no time is left to train. "
-            f"Set a time above {slurm.signal_before + _EARLY_SECONDS} s, or a smaller signal_before",
+            f"slurm.time must be above {slurm.signal_before + _EARLY_SECONDS} s: the job must stop "
+            f"slurm.signal_before={slurm.signal_before} s before its end, or up to {_EARLY_SECONDS} s earlier; got "
+            f"{slurm.time} ({limit} s). Set a longer time, or a smaller signal_before",
         )
 
 
 def check_tools() -> None:
-    """Raise UserError if this machine lacks the tools to submit a job."""
+    """Raise UserError if Slurm's commands are missing."""
     tools = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
     if tools:
-        raise UserError(f"no {', '.join(tools)} on the PATH: submit from a machine of the cluster (its login node).")
+        raise UserError(f"no {', '.join(tools)} on the PATH. Submit from a login node of the cluster.")
 
 
-def parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
+def submitit_parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
     """Return submitit's parameters of a job called ``name``."""
     # Since Slurm 22.05 srun does not inherit the number of cores from sbatch.
     step = [] if slurm.cpus_per_task is None else [f"--cpus-per-task={slurm.cpus_per_task}"]
     if slurm.nodes > 1:
-        # Let the first machine finish its save after another has ended, but do not wait for a hanging machine.
+        # Let the first machine finish its save after another ended, with a timeout for hanging machines.
         step += ["--kill-on-bad-exit=0", f"--wait={slurm.signal_before}"]
     return {
         "partition": slurm.partition,
@@ -105,29 +106,29 @@ def parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
     }
 
 
-def script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
-    """Return submitit's batch script for ``parameters``, with an array for several ``tasks``."""
+def render_script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
+    """Return submitit's batch script, of an array for several ``tasks``."""
     from submitit.slurm.slurm import _make_sbatch_string
 
     command = shlex.join([sys.executable, "-u", "-m", "submitit.core._submit", str(folder)])
     return _make_sbatch_string(command, folder, **parameters, map_count=tasks if tasks > 1 else None)
 
 
-def queue(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list[str]:
-    """Queue ``jobs`` (several as an array) and return their ids; submitit keeps its files in ``folder``.
+def queue_jobs(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list[str]:
+    """Queue ``jobs`` (several as an array) and return their ids; submitit writes its files to ``folder``.
 
-    Raises UserError with sbatch's message where Slurm refuses.
+    Raises UserError with sbatch's message if Slurm refuses.
     """
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError, environment_variables
 
     if "%" in str(folder):
-        raise UserError(f"{folder}: Slurm cannot write into a folder with % in its name. Choose another run.dir.")
-    # A job submitted from a job would inherit unset options (SLURM_MEM_PER_CPU, ...).
-    outside = submitit.helpers.clean_env() if "SLURM_JOB_ID" in os.environ else contextlib.nullcontext()
+        raise UserError(f"{folder}: must not contain %, which Slurm replaces. Set another run.dir.")
+    # A job submitted from a job would inherit options (SLURM_MEM_PER_CPU, ...).
+    clean_environment = submitit.helpers.clean_env() if "SLURM_JOB_ID" in os.environ else contextlib.nullcontext()
     cluster = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
     # submitit prints sbatch's message before it raises; the error repeats it.
-    with contextlib.redirect_stderr(io.StringIO()), outside, environment_variables(**cluster):
+    with contextlib.redirect_stderr(io.StringIO()), clean_environment, environment_variables(**cluster):
         try:
             executor = submitit.SlurmExecutor(folder)
             executor.update_parameters(**parameters)
@@ -138,16 +139,16 @@ def queue(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list
 
 
 def save_seconds(slurm: SlurmConfig) -> float:
-    """Return the seconds that a job has to save after the signal."""
+    """Return the time to save after the signal, in seconds."""
     return max(5.0, slurm.signal_before - LAST_SECONDS)
 
 
-def dry_run(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -> str:
+def render_job(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -> str:
     """Return the script of the job that :func:`submit` would queue."""
     check_slurm(loaded)
-    check_deepspeed(loaded.config, here=False)
+    check_deepspeed(loaded.config, installed=False)
     run = run or _new_run(loaded.config)
-    text = script(parameters(loaded.config.slurm, run.name), run.path.absolute() / FOLDER)
+    text = render_script(submitit_parameters(loaded.config.slurm, run.name), run.path.absolute() / FOLDER)
     return f"{text}\n# The job runs: {shlex.join(_command(run, flags))}\n"
 
 
@@ -157,8 +158,8 @@ def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, ov
     Args:
         flags: options of `rlvr train` outside the configuration, for the job's command.
     Raises:
-        UserError: the run's name is taken, it cannot be resumed or is queued, a tool is missing, or Slurm refuses; then
-            no run is created, and a run to be replaced stays.
+        UserError: the run exists, cannot be resumed or is queued, a tool is missing, or Slurm refuses; then no run is
+            created or replaced.
     """
     check_slurm(loaded)
     check_deepspeed(loaded.config)
@@ -173,10 +174,8 @@ def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, ov
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": run.name})})
     check_free(run, overwrite=overwrite)
     with _set_aside(run):
-        command = ["rlvr", *sys.argv[1:]]
-        create_run(
-            run.path.parent, run.name, overwrite=False, fill=lambda aside: write_beginning(config, aside, command)
-        )
+        fill = partial(write_initial_files, config, command=["rlvr", *sys.argv[1:]])
+        create_run(run.path.parent, run.name, overwrite=False, fill=fill)
         try:
             return run, _queue(config, run, flags)
         except BaseException:
@@ -195,14 +194,14 @@ def _command(run: RunDir, flags: Sequence[str]) -> list[str]:
 
 def _queue(config: Config, run: RunDir, flags: Sequence[str]) -> str:
     job = Job(tuple(_command(run, flags)), save_seconds(config.slurm), run.path.absolute())
-    return queue([job], parameters(config.slurm, run.name), run.path.absolute() / FOLDER)[0]
+    return queue_jobs([job], submitit_parameters(config.slurm, run.name), run.path.absolute() / FOLDER)[0]
 
 
 @contextlib.contextmanager
 def _set_aside(run: RunDir) -> Iterator[None]:
     """Move an existing ``run`` aside; delete it on success, restore it on failure.
 
-    Leftovers of a killed process are deleted by the next replacement of ``run``.
+    The next replacement of ``run`` deletes leftovers of a killed process.
     """
     clean_up(run.path)
     if not run.path.exists():
@@ -221,8 +220,8 @@ def _set_aside(run: RunDir) -> Iterator[None]:
 
 
 def _check_unclaimed(run: RunDir) -> None:
-    """Raise UserError where a process holds ``run``, or a job of it is queued or running."""
-    job = job_of(run.path)
+    """Raise UserError if a process holds ``run``, or its job is queued or running."""
+    job = find_last_job(run.path)
     state = job_states({job: run.name}).get(job) if job else None
     if state is not None and not has_ended(state):
         holder = f"job {job} (cancel it with: scancel {job})"
@@ -230,11 +229,11 @@ def _check_unclaimed(run: RunDir) -> None:
         holder = "another process"
     else:
         return
-    raise UserError(f"{run.path}: is {holder}'s already; a second job would wait for the first or fail.")
+    raise UserError(f"{run.path}: is already used by {holder}; a second job would wait or fail.")
 
 
-def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None:
-    """Write the files of a submitted run, which `rlvr train --resume` starts; ``command`` created it."""
+def write_initial_files(config: Config, run: RunDir, command: Sequence[str]) -> None:
+    """Write the files of a submitted run, which `rlvr train --resume` starts; ``command``: the one to record."""
     text = dump_yaml(config)
     write_text(run.config_path, text)
     run.update_manifest(

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C, SIGTERM, SIGHUP: the first requests a save at the next step, a second Ctrl-C stops at once."""
+"""Handle Ctrl-C, SIGTERM and SIGHUP: the first requests a save after this step, a second Ctrl-C stops at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StopRequest:
     """A context manager that stores the first of :data:`SIGNALS` in :attr:`signal`.
 
     Args:
-        announce: whether to announce it on standard error; of several processes only the launching one does.
+        announce: report it on standard error; only the launching process of several does.
     """
 
     def __init__(self, *, announce: bool = True) -> None:
@@ -42,7 +42,7 @@ class StopRequest:
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> StopRequest:
-        self._previous = listen(self._handle)
+        self._previous = install_handlers(self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -53,24 +53,23 @@ class StopRequest:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         if number == signal.SIGHUP:
-            leave_terminal()
+            detach_terminal()
         if self.signal is None:
             self.signal = signal.Signals(number)
-            if not self.announce:
-                return
-            announce(f"{self.signal.name}: saving after this step (Ctrl-C: stop at once)")
+            if self.announce:
+                announce(f"{self.signal.name}: saving after this step (Ctrl-C: stop at once)")
 
 
-def listen(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
+def install_handlers(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
     """Install `handler` for each of :data:`SIGNALS`, except SIGHUP under nohup; return the earlier handlers."""
     numbers = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in numbers}
 
 
-def leave_terminal() -> None:
-    """Redirect output from the closed terminal to /dev/null, as every further write would fail."""
+def detach_terminal() -> None:
+    """Redirect output from the closed terminal to /dev/null, since further writes would fail."""
     for descriptor in (1, 2):
-        # A closed terminal is no terminal any more, but still a character device, like /dev/null.
+        # A closed terminal fails isatty, but remains a character device, like /dev/null.
         with contextlib.suppress(OSError):
             if stat.S_ISCHR(os.fstat(descriptor).st_mode):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -78,18 +77,22 @@ def leave_terminal() -> None:
                 os.close(nowhere)
 
 
-def say(console: Console, text: Cell) -> None:
-    """Print one plain line, ignoring write errors."""
-    with writing(console):
-        _print(console, text)
+def print_line(console: Console, text: Cell) -> None:
+    """Print a plain line, ignoring write errors."""
+    from rich.text import Text
+
+    safe, style = for_terminal(str(text)), style_of(text)
+    fitted = wrapped(safe, console.width) if console.is_terminal else safe
+    line = Text.from_ansi(painted(fitted, style)) if style else fitted
+    with tolerate_write_errors(console):
+        console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
-def writing(console: Console) -> Iterator[None]:
-    """Silence ``console`` when a write inside fails (closed pipe, closed terminal, full disk) instead of ending the
-    training; log.txt has the lines too.
+def tolerate_write_errors(console: Console) -> Iterator[None]:
+    """Silence ``console`` after a failed write (closed pipe or terminal, full disk); log.txt has the lines too.
 
-    A process without SIGHUP (a shell's `disown`, another session) detects the closed terminal here, and continues.
+    A process without SIGHUP (a shell's `disown`, another session) detects the closed terminal here, by EIO.
     """
     try:
         yield
@@ -99,26 +102,26 @@ def writing(console: Console) -> Iterator[None]:
     except OSError as error:
         console.quiet = True
         if error.errno == errno.EIO:
-            leave_terminal()
+            detach_terminal()
         else:
-            announce(f"standard output can't be written ({error.strerror}); the run continues, log.txt has its lines")
+            announce(f"standard output cannot be written ({error.strerror}); the run continues and writes to log.txt")
         _discard_output(console)
 
 
 @contextlib.contextmanager
-def showing(bar: Progress) -> Iterator[None]:
-    """Show a progress bar; the work inside continues when the terminal is closed."""
-    with writing(bar.console):
+def show_progress_bar(bar: Progress) -> Iterator[None]:
+    """Show a progress bar; the block continues when the terminal is closed."""
+    with tolerate_write_errors(bar.console):
         bar.start()
     try:
         yield
     finally:
-        with writing(bar.console):
+        with tolerate_write_errors(bar.console):
             bar.stop()
 
 
 def _discard_output(console: Console) -> None:
-    """Discard the buffer of the console's stream, which Python would fail to flush at exit."""
+    """Discard the buffer of the console's stream, whose flush at exit would fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         descriptor = console.file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -127,20 +130,10 @@ def _discard_output(console: Console) -> None:
         console.file.flush()
 
 
-def _print(console: Console, text: Cell) -> None:
-    from rich.text import Text
-
-    safe, style = escape_for_terminal(str(text)), style_of(text)
-    text_fitted = wrap_text(safe, console.width) if console.is_terminal else safe
-    line = Text.from_ansi(colourize(text_fitted, style)) if style else text_fitted
-    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
 def announce(text: str) -> None:
-    """Print one line on standard error from a signal handler.
+    """Print a line on standard error from a signal handler, without streams, which are not reentrant.
 
-    Not with print: the signal may have interrupted one, and streams are not reentrant. The reader of standard error may
-    have ended at the same Ctrl-C (`rlvr train 2>&1 | tee log`).
+    The reader of standard error may have ended at the same Ctrl-C (`rlvr train 2>&1 | tee log`).
     """
     with contextlib.suppress(OSError):
         os.write(2, f"\n{text}\n".encode())

@@ -1,8 +1,8 @@
 """Start the processes of a training with torchrun's elastic agent, forward signals, and report failures.
 
-This process does not train: the agent runs in one of its threads. Rank 0 writes to the terminal, like a training in one
-process; the output of the other ranks and the agent's report are appended to the run's log.txt when the launch fails.
-The ranks end with this process, by PR_SET_PDEATHSIG.
+This process does not train; the agent runs in one of its threads. Rank 0 writes to the terminal; after a failure the
+output of the other ranks and the agent's report are appended to the run's log.txt. The ranks end with this process, by
+PR_SET_PDEATHSIG.
 """
 
 from __future__ import annotations
@@ -29,28 +29,36 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import open_for_append, write_json
 from rlvr_cli.core.text import redact_secrets
 from rlvr_cli.launch import command as launching
-from rlvr_cli.launch.command import FOLDER, Node, environment, plan_node
+from rlvr_cli.launch.command import FOLDER, Node, plan_node, rank_environment
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
-from rlvr_cli.launch.ranks import CONFIG, ORDER, RankFailure, first_cause, read_failures, read_report
-from rlvr_cli.launch.stopping import SIGNALS, RunEnd, announce, leave_terminal, listen, say, writing
+from rlvr_cli.launch.ranks import CONFIG, OPTIONS, RankFailure, find_root_cause, read_failures, read_report
+from rlvr_cli.launch.stopping import (
+    SIGNALS,
+    RunEnd,
+    announce,
+    detach_terminal,
+    install_handlers,
+    print_line,
+    tolerate_write_errors,
+)
 from rlvr_cli.models.libraries import check_vllm, remote_code_allowed
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.runs.folder import RunDir, check_free, now
 
-# Seconds.
-TICK = 0.1
-ECHO_TIMEOUT = 5  # for the other ranks to exit after the first failure
+POLL_SECONDS = 0.1
+# Seconds for the other ranks to exit after the first failure.
+SECONDARY_TIMEOUT = 5
 KILL_TIMEOUT = 15.0
 
 # In the launch's temporary folder: the output of all ranks except rank 0, and the agent's warnings.
 LOGS = "logs"
 REPORT = "torchrun.txt"
-# The end of a process's output to append to log.txt, or to show if there is no run yet.
+# The end of a process's output, appended to log.txt, or shown before there is a run.
 LOG_BYTES = 100_000
 SHOWN_LINES = 40
 
 # Exit codes of a rank after another's failure: gloo aborts it, the agent sends it SIGTERM.
-_CONSEQUENCES = (-signal.SIGABRT, -signal.SIGTERM)
+_SECONDARY_CODES = (-signal.SIGABRT, -signal.SIGTERM)
 
 
 def start_launched(config: Config, *, overwrite: bool, console: Console, command: str | None = None) -> RunEnd:
@@ -58,8 +66,8 @@ def start_launched(config: Config, *, overwrite: bool, console: Console, command
 
     Args:
         command: the command line to record; None = that of this process.
-
-    Raises UserError before the start, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
+    Raises:
+        UserError before the start, RunError if a process failed, KeyboardInterrupt for a second Ctrl-C.
     """
     if config.run.name:
         check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
@@ -69,7 +77,7 @@ def start_launched(config: Config, *, overwrite: bool, console: Console, command
 
 
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
-    """Continue ``run`` with ``config``, its own or that of a longer run, in the same number of processes.
+    """Continue ``run`` with ``config``, possibly extended, in the same number of processes.
 
     Raises as :func:`start_launched`.
     """
@@ -80,7 +88,7 @@ def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
     return _launch(config, {"resume": str(run.path), "rollouts": rollouts, "overwrite": False}, console)
 
 
-def _launch(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
+def _launch(config: Config, options: dict[str, Any], console: Console) -> RunEnd:
     check_deepspeed(config)
     if config.rollout.engine.startswith("vllm"):
         check_vllm(f"rollout.engine={config.rollout.engine}")
@@ -88,21 +96,21 @@ def _launch(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
     devices = f"{node.gpus} visible GPU{'' if node.gpus == 1 else 's'}" if node.gpus else "the CPU"
     processes = "1 process" if node.local == 1 else f"{node.local} processes"
     for line in (*warnings, f"starting {processes} on {devices} with torchrun"):
-        say(console, line)
+        print_line(console, line)
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / CONFIG).write_text(dump_yaml(config), encoding="utf-8")
-        facts = {
+        options |= {
             "parent": os.getpid(),
             "trust_remote_code": remote_code_allowed(),
             "console": {"stderr": console.stderr, "quiet": console.quiet},
         }
-        write_json(folder / ORDER, {**order, **facts})
+        write_json(folder / OPTIONS, options)
         launch = _Launch(node, folder, console)
         try:
-            return launch.result()
+            return launch.run()
         except KeyboardInterrupt:
-            launch.interrupted()
+            launch.record_interruption()
             raise
 
 
@@ -110,8 +118,8 @@ class _Launch:
     """The ranks of this node, and torchrun's agent that starts and monitors them.
 
     Attributes:
-        signal: the first signal. signalled: the ranks that got it. abort: after a second Ctrl-C.
-        error: the agent's; ChildFailedError where ranks failed.
+        signal: the first signal. signalled: the ranks that got it. abort: True after a second Ctrl-C.
+        error: of the agent; ChildFailedError if ranks failed.
     """
 
     def __init__(self, node: Node, folder: Path, console: Console) -> None:
@@ -121,25 +129,25 @@ class _Launch:
         self.abort = False
         self.error: BaseException | None = None
 
-    def result(self) -> RunEnd:
+    def run(self) -> RunEnd:
         """Start the ranks, wait for them, and return the run. Raises the root cause of a failure."""
-        # Not in the main thread, which could not handle signals while the agent waits for other nodes.
+        # The main thread must handle signals while the agent waits for other nodes.
         agent = threading.Thread(target=self._run_agent, daemon=True)
         with contextlib.ExitStack() as cleanup:
-            for number, handler in listen(self._on_signal).items():
+            for number, handler in install_handlers(self._on_signal).items():
                 cleanup.callback(signal.signal, number, handler)
-            cleanup.enter_context(_environment(environment(self.node, {FOLDER: str(self.folder)})))
-            cleanup.callback(self._end, agent)
+            cleanup.enter_context(_replace_environment(rank_environment(self.node, {FOLDER: str(self.folder)})))
+            cleanup.callback(self._kill_ranks, agent)
             agent.start()
             while agent.is_alive():
-                agent.join(TICK)
+                agent.join(POLL_SECONDS)
                 if self.abort:
-                    # Not raised in the handler: inside `join` Python 3.11 and 3.12 then consider the thread ended.
+                    # Not in the handler: raised inside `join`, Python 3.11 and 3.12 consider the thread ended.
                     raise KeyboardInterrupt
                 self._forward_signal()
-        if failure := self._failure():
-            raise self._error(failure)
-        result = self._report("result", self.node.ranks[0])
+        if failure := self._find_failure():
+            raise self._record_failure(failure)
+        result = self._read_report("result", self.node.ranks[0])
         assert result is not None
         return RunEnd(RunDir(Path(result["run"])), result["status"], result["exit_code"])
 
@@ -162,7 +170,7 @@ class _Launch:
                 rdzv_endpoint=f"{self.node.address}:{self.node.port}",
                 rdzv_configs={"rank": self.node.number},
                 max_restarts=0,
-                shutdown_timeout=ECHO_TIMEOUT,
+                shutdown_timeout=SECONDARY_TIMEOUT,
                 logs_specs=DefaultLogsSpecs(log_dir=str(self.folder / LOGS), redirects=redirects),
             )
             elastic_launch(config, sys.executable)("-u", "-m", launching.WORKER)
@@ -172,24 +180,25 @@ class _Launch:
             log.removeHandler(handler)
             handler.close()
 
-    def _report(self, kind: str, rank: int) -> dict[str, Any] | None:
+    def _read_report(self, kind: str, rank: int) -> dict[str, Any] | None:
         return read_report(self.folder, kind, rank)
 
-    def _run(self) -> RunDir | None:
+    def _find_run(self) -> RunDir | None:
         return next(
-            (RunDir(Path(report["run"])) for rank in self.node.ranks if (report := self._report("run", rank))), None
+            (RunDir(Path(report["run"])) for rank in self.node.ranks if (report := self._read_report("run", rank))),
+            None,
         )
 
-    def _pids(self) -> dict[int, int]:
-        return {rank: report["pid"] for rank in self.node.ranks if (report := self._report("pid", rank))}
+    def _read_pids(self) -> dict[int, int]:
+        return {rank: report["pid"] for rank in self.node.ranks if (report := self._read_report("pid", rank))}
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            leave_terminal()
+            detach_terminal()
         if self.signal is None:
             self.signal = number
-            # Announced here, not by rank 0, which also gets SIGTERM from the agent after another rank's failure.
-            step = "this" if self._pids() else "the first"
+            # Not announced by rank 0, which also gets SIGTERM from the agent after another rank's failure.
+            step = "this" if self._read_pids() else "the first"
             announce(f"{signal.Signals(number).name}: saving after {step} step (Ctrl-C: stop at once)")
         elif number == signal.SIGINT:
             self.abort = True
@@ -198,60 +207,61 @@ class _Launch:
         """Send the first signal to each started rank."""
         if self.signal is None:
             return
-        for rank, pid in self._pids().items():
+        for rank, pid in self._read_pids().items():
             if rank not in self.signalled:
                 self.signalled.add(rank)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, self.signal)
 
-    def _end(self, agent: threading.Thread) -> None:
+    def _kill_ranks(self, agent: threading.Thread) -> None:
         """Kill the remaining ranks and their helpers, and wait for the agent."""
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # an impatient Ctrl-C must not stop it half-way
-        pids = set(self._pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
+            signal.signal(number, signal.SIG_IGN)  # a further Ctrl-C must not interrupt the clean-up
+        pids = set(self._read_pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # the agent starts a session for each rank
         agent.join(KILL_TIMEOUT)
-        if self.console.is_terminal and 0 in self.node.ranks and not (self._report("result", 0) or self._failed(0)):
-            with writing(self.console):
+        reported = self._read_report("result", 0) or self._has_failed(0)
+        if self.console.is_terminal and 0 in self.node.ranks and not reported:
+            with tolerate_write_errors(self.console):
                 self.console.show_cursor()  # rank 0 was killed in the middle of its display
                 self.console.line()
 
-    def _failed(self, rank: int) -> bool:
+    def _has_failed(self, rank: int) -> bool:
         return any(failure.rank == rank for failure in read_failures(self.folder))
 
-    def _failure(self) -> RankFailure | None:
+    def _find_failure(self) -> RankFailure | None:
         """Return the root cause of a failure; None if every rank succeeded."""
         if self.error is None:
             return None
         failures, first = read_failures(self.folder), self.node.ranks[0]
         if not all(failure.secondary for failure in failures):
-            return first_cause(failures)
+            return find_root_cause(failures)
         ends = getattr(self.error, "failures", {})  # of ChildFailedError, in the order of their ends
-        codes = {rank: end.exitcode for rank, end in ends.items() if not self._failed(rank)}
+        codes = {rank: end.exitcode for rank, end in ends.items() if not self._has_failed(rank)}
         # The agent kills ranks that do not exit.
         begin = min((end.timestamp for end in ends.values()), default=0)
-        early = [rank for rank in codes if ends[rank].timestamp < begin + ECHO_TIMEOUT - 1]
-        causes = [rank for rank in early if codes[rank] not in _CONSEQUENCES]
+        early = [rank for rank in codes if ends[rank].timestamp < begin + SECONDARY_TIMEOUT - 1]
+        causes = [rank for rank in early if codes[rank] not in _SECONDARY_CODES]
         if not causes and (failures or codes) and self.node.nodes > 1:
-            text = "a process of another machine ended first; that machine's output has the cause"
+            text = "a process of another machine ended first; see the output of that machine"
             return RankFailure(first, "joint", text)
         if causes := causes or early:
-            output = "" if self._run() else "".join(map(_end_of, self._logs(str(causes[0] - first))))
-            return RankFailure(causes[0], "run", _ending(codes[causes[0]], output))
-        return first_cause(failures) if failures else RankFailure(first, "joint", f"torchrun: {self.error}")
+            output = "" if self._find_run() else "".join(map(_read_tail, self._log_paths(str(causes[0] - first))))
+            return RankFailure(causes[0], "run", _describe_exit(codes[causes[0]], output))
+        return find_root_cause(failures) if failures else RankFailure(first, "joint", f"torchrun: {self.error}")
 
-    def _logs(self, local_rank: str) -> list[Path]:
+    def _log_paths(self, local_rank: str) -> list[Path]:
         """Return the output files of a rank, or of all (``*``) except rank 0."""
         return sorted(self.folder.glob(f"{LOGS}/*/attempt_0/{local_rank}/*.log"))
 
-    def _error(self, failure: RankFailure) -> Exception:
+    def _record_failure(self, failure: RankFailure) -> Exception:
         """Record ``failure`` in the run, and return it as an error for the user."""
         if failure.kind == "user":
             return UserError(failure.text.split("\n"))
         prefix = "" if failure.kind == "joint" else f"rank {failure.rank} of {self.node.processes}: "
-        run = self._run()
+        run = self._find_run()
         if run is None:
             return RunError("\n".join(filter(None, [prefix + failure.text, failure.trace])))
         text = failure.text + (f" (traceback in {run.log_path})" if failure.trace else "")
@@ -261,34 +271,34 @@ class _Launch:
         try:
             if 0 in self.node.ranks:
                 with run.lock():
-                    self._log(run, failure, str(error))
+                    self._append_to_log(run, failure, str(error))
                     run.update_manifest(status="failed", finished=now(), error=str(error))
             else:
-                self._log(run, failure, str(error))  # the first machine holds the run
+                self._append_to_log(run, failure, str(error))  # the first machine holds the lock
         except (OSError, UserError, RunError) as second:
-            error.add_note(f"the failure could not be recorded either: {second}")
+            error.add_note(f"the failure could not be recorded: {second}")
         return error
 
-    def _log(self, run: RunDir, failure: RankFailure, message: str) -> None:
-        """Append to log.txt a failure that rank 0 could not write, or saw only as a lost peer."""
+    def _append_to_log(self, run: RunDir, failure: RankFailure, message: str) -> None:
+        """Append a failure to log.txt, which rank 0 could not write, or saw only as a lost peer."""
         with open_for_append(run.log_path) as log:
             log.write(f"{now()} {message}\n{failure.trace}{self.error}\n")
-            for path in (self.folder / REPORT, *self._logs("*")):
-                log.write(redact_secrets(_end_of(path)))
+            for path in (self.folder / REPORT, *self._log_paths("*")):
+                log.write(redact_secrets(_read_tail(path)))
 
-    def interrupted(self) -> None:
-        """Record that the run, whose processes have ended, was stopped without saving, unless it has saved."""
-        run = self._run()
-        if run is not None and 0 in self.node.ranks and not self._report("result", 0):
+    def record_interruption(self) -> None:
+        """Record the end of the processes without a save, unless rank 0 reported a result."""
+        run = self._find_run()
+        if run is not None and 0 in self.node.ranks and not self._read_report("result", 0):
             with run.lock():
                 run.update_manifest(status="interrupted", finished=now())
             resume = f"rlvr train --resume {shlex.quote(str(run.path))}"
-            say(self.console, f"stopped without saving; continue with: {resume}")
+            print_line(self.console, f"stopped without saving; continue with: {resume}")
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Replace the environment of this process, which the agent passes to the ranks, inside the context."""
+def _replace_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment of this process, which the agent passes to the ranks."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)
@@ -305,16 +315,16 @@ def _is_rank(process: psutil.Process) -> bool:
     return False
 
 
-def _end_of(path: Path) -> str:
-    """Return the end of a process's output; "" without the file."""
+def _read_tail(path: Path) -> str:
+    """Return the end of a file; "" if it does not exist."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - LOG_BYTES))
         return stream.read().decode(errors="replace")
     return ""
 
 
-def _ending(exit_code: int, output: str) -> str:
-    """Describe the end of a process without a report, with the last lines of its output."""
+def _describe_exit(exit_code: int, output: str) -> str:
+    """Describe the exit of a process without a report, with the last lines of its output."""
     if exit_code >= 0:
         text = f"ended with exit code {exit_code}"
     else:

@@ -13,18 +13,18 @@ from rlvr_cli.core.errors import UserError
 
 T = TypeVar("T")
 
-# Collective operations wait while a rank samples the longest completions, saves or downloads, which takes longest. The
-# timeout is for hanging ranks: torchrun detects dead ones at once.
+# For hanging ranks; torchrun detects dead ones at once. Collective operations wait while a rank samples, saves or
+# downloads.
 TIMEOUT = datetime.timedelta(hours=1)
 
 
 class PeerFailed(Exception):
-    """Rank 0 has failed and reports the cause."""
+    """Rank 0 has failed; it reports the cause."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The rank of this process. ``rank`` counts over all nodes, ``local_rank`` on this one; both from 0."""
+    """The rank of this process: ``rank`` over all nodes, ``local_rank`` on this one, both from 0."""
 
     rank: int = 0
     processes: int = 1
@@ -65,7 +65,7 @@ class World:
         return value  # type: ignore[no-any-return]
 
     def gather(self, items: list[T]) -> list[T]:
-        """Return the items of all ranks, in their order; a collective operation."""
+        """Return the items of all ranks in rank order; a collective operation."""
         if self.processes == 1:
             return items
         from accelerate.utils import gather_object
@@ -74,7 +74,7 @@ class World:
 
     @contextmanager
     def local_main_first(self) -> Iterator[None]:
-        """Run the block in the first rank of each node before its others, which then find its downloads."""
+        """Run the block in the first rank of each node before the others, which reuse its downloads."""
         if self.processes == 1:
             yield
             return
@@ -88,7 +88,6 @@ ALONE = World()
 
 
 def world_of_group() -> World:
-    """Return this process's rank in accelerate's process group."""
     from accelerate import PartialState
 
     group = PartialState()
@@ -96,38 +95,37 @@ def world_of_group() -> World:
 
 
 def world_of_environment() -> World:
-    """Return the rank that torchrun, accelerate or srun set in the environment; ALONE without one.
+    """Read the rank set by torchrun, accelerate or srun from the environment; ALONE without one.
 
     Raises UserError for inconsistent variables.
     """
-    processes = environment_number("WORLD_SIZE", 1)
+    processes = read_environment_int("WORLD_SIZE", 1)
     if processes <= 1:
         return ALONE
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise UserError(
-            f"WORLD_SIZE={processes}: this is one of several processes, but {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not set. Start it with torchrun, or unset WORLD_SIZE and give "
-            "--processes."
+            f"WORLD_SIZE={processes}: {', '.join(missing)} must be set too. Start with torchrun, or unset WORLD_SIZE "
+            "and use --processes."
         )
     world = World(
-        rank=environment_number("RANK", 0),
+        rank=read_environment_int("RANK", 0),
         processes=processes,
-        local_rank=environment_number("LOCAL_RANK", 0),
-        local_processes=environment_number("LOCAL_WORLD_SIZE", 1),
+        local_rank=read_environment_int("LOCAL_RANK", 0),
+        local_processes=read_environment_int("LOCAL_WORLD_SIZE", 1),
     )
     if not (0 <= world.rank < processes and 0 <= world.local_rank < world.local_processes):
         raise UserError(
             f"RANK={world.rank} of WORLD_SIZE={processes}, LOCAL_RANK={world.local_rank} of LOCAL_WORLD_SIZE="
-            f"{world.local_processes}: a rank counts from 0 and stays below the number of processes."
+            f"{world.local_processes}: ranks must be from 0 to the number of processes - 1."
         )
     return world
 
 
-def environment_number(name: str, default: int) -> int:
+def read_environment_int(name: str, default: int) -> int:
     """Read an integer from the environment. Raises UserError for anything else."""
     text = os.environ.get(name, "")
     try:
         return int(text) if text else default
     except ValueError:
-        raise UserError(f"the environment's {name}={text!r} is not a number.") from None
+        raise UserError(f"environment variable {name} must be a whole number; got {text!r}.") from None

@@ -16,7 +16,7 @@ from rlvr_cli.core.files import replace_folder
 from rlvr_cli.models.card import model_card
 from rlvr_cli.models.source import holds_adapter
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.trained_on import training_problems, write_training_problems
+from rlvr_cli.runs.trained_on import read_training_problems, write_training_problems
 
 RECORD = "rlvr_export.json"
 REPOSITORY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
@@ -71,7 +71,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
             model.config.use_cache = True
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            if (hashes := training_problems(run.path)) is not None:
+            if (hashes := read_training_problems(run.path)) is not None:
                 write_training_problems(folder, hashes)
             record = {
                 "run": run.name,

@@ -1,4 +1,4 @@
-"""Changes of settings for a training that does not fit, with their peak memory."""
+"""Changes of settings that reduce the peak memory of a training."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Literal
 from rlvr_cli.config.batch import largest_divisor
 from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate_memory, vllm_shortage
+from rlvr_cli.planning.memory import Adapter, Sampling, Training, estimate_memory, vllm_shortage
 
 Fit = Literal["yes", "tight", "no"]
-# Above this share of the memory an estimate, and fragmentation, may decide otherwise.
+# Above this share of the memory, fragmentation or an error of the estimate may be fatal.
 COMFORTABLE = 0.9
-# A change must reduce the peak to this share or less.
+# A change must reduce the peak below this share.
 WORTHWHILE = 0.97
-MOST_GPUS = 64
+MAX_GPUS = 64
 RANK = LoRAConfig.model_fields["rank"].default
 
 
 @dataclass(frozen=True)
 class SettingsChange:
-    """A change of settings, as overrides, and the peak with it."""
+    """A change of settings, as overrides, with the resulting peak in bytes."""
 
     settings: str
     peak: int
@@ -30,75 +30,71 @@ class SettingsChange:
 
 
 @dataclass(frozen=True)
-class _State:
+class _Settings:
     training: Training
     sampling: Sampling
 
 
-def memory_verdict(peak: int, available: int) -> Fit:
-    """Compare ``peak`` with ``available`` bytes; tight above nine tenths."""
+def classify_peak(peak: int, available: int) -> Fit:
+    """Compare ``peak`` with ``available`` bytes; tight above :data:`COMFORTABLE`."""
     if peak > available:
         return "no"
     return "tight" if peak > COMFORTABLE * available else "yes"
 
 
-def verdict(model: Architecture, training: Training, sampling: Sampling, available: int) -> Fit:
+def check_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> Fit:
     """Return whether a training fits; "no" if vLLM's share of the memory cannot hold the weights."""
     if vllm_shortage(model, training, sampling, available) is not None:
         return "no"
-    return memory_verdict(estimate_memory(model, training, sampling, available).peak, available)
+    return classify_peak(estimate_memory(model, training, sampling, available).peak, available)
 
 
-def single_changes(
+def find_single_changes(
     model: Architecture, training: Training, sampling: Sampling, available: int
 ) -> tuple[SettingsChange, ...]:
-    """Return changes of a single setting that reduce the peak, the largest reduction first."""
+    """Return single changes that reduce the peak, largest reduction first."""
     before = estimate_memory(model, training, sampling, available).peak
     changes = []
-    for settings, state in _changes(_State(training, sampling)):
+    for settings, state in _single_changes(_Settings(training, sampling)):
         peak = _peak(model, state, available)
         if peak < WORTHWHILE * before:
-            changes.append(SettingsChange(settings, peak, verdict(model, state.training, state.sampling, available)))
+            changes.append(SettingsChange(settings, peak, check_fit(model, state.training, state.sampling, available)))
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
-def combined_changes(
+def combine_changes(
     model: Architecture, training: Training, sampling: Sampling, available: int
 ) -> SettingsChange | None:
-    """Return changes that fit together, added one by one; None if all together do not fit.
-
-    Changes that affect only speed come first, adapters (another training) last.
-    """
-    state = _State(training, sampling)
-    # By key: a later change of a key replaces an earlier one.
+    """Add changes until the training fits, those that affect only speed first; None if all together do not fit."""
+    state = _Settings(training, sampling)
+    # By key, so that a later change replaces an earlier one.
     settings_of: dict[str, str] = {}
     for _ in range(8):
         before = _peak(model, state, available)
-        if verdict(model, state.training, state.sampling, available) == "yes":
+        if check_fit(model, state.training, state.sampling, available) == "yes":
             break
-        for settings, changed in _changes(state):
+        for settings, changed in _single_changes(state):
             if _peak(model, changed, available) < WORTHWHILE * before:
                 state = changed
                 settings_of[settings.partition("=")[0]] = settings
                 break
         else:
             break
-    fits = verdict(model, state.training, state.sampling, available)
+    fits = check_fit(model, state.training, state.sampling, available)
     if not settings_of or fits == "no":
         return None
     return SettingsChange(" ".join(settings_of.values()), _peak(model, state, available), fits)
 
 
-def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
-    """Return the smallest number of GPUs, up to 64, on which the training fits comfortably with ZeRO-3.
-
-    None if none does, a single GPU does, or the model cannot be sharded.
-    """
-    if not _divisible(training):
+def find_gpu_count(
+    model: Architecture, training: Training, sampling: Sampling, available: int
+) -> SettingsChange | None:
+    """Return the smallest number of GPUs, from 2 to 64, on which the training fits with ZeRO-3, or None."""
+    if not _can_shard(training):
         return None
-    divided = training.strategy == "zero3" and not training.offload_optimizer
+    is_sharded = training.strategy == "zero3" and not training.offload_optimizer
     processes = max(2, training.processes)
-    while processes <= MOST_GPUS:
+    while processes <= MAX_GPUS:
         share = training.step_rows / processes if training.step_rows else training.micro_batch
         if processes > training.processes and share == int(share):
             rows = -(-sampling.rows * training.processes // processes)
@@ -107,13 +103,13 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
                 micro_batch = max(size for size in range(1, micro_batch + 1) if share % size == 0)
             accumulates = share > micro_batch if training.step_rows else training.accumulates
             wider = replace(training, processes=processes, micro_batch=micro_batch, accumulates=accumulates)
-            if not divided:
+            if not is_sharded:
                 wider = replace(wider, strategy="zero3", offload_optimizer=False, offload_weights=False)
             narrower = replace(sampling, rows=rows)
-            peak = _peak(model, _State(wider, narrower), available)
-            if verdict(model, wider, narrower, available) == "yes":
+            peak = _peak(model, _Settings(wider, narrower), available)
+            if check_fit(model, wider, narrower, available) == "yes":
                 settings = f"launch.processes={processes}"
-                if not divided:
+                if not is_sharded:
                     settings = f"launch.processes={processes} launch.deepspeed=zero3"
                 if micro_batch != training.micro_batch:
                     settings += f" update.micro_batch={micro_batch}"
@@ -122,21 +118,20 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
     return None
 
 
-def _divisible(training: Training) -> bool:
-    """Return whether DeepSpeed can shard the model: not in 4 bits or with a value head."""
+def _can_shard(training: Training) -> bool:
+    """Return whether DeepSpeed can shard the model: not in 4 bits, and not with a value head."""
     return not (training.value_head or (training.adapter is not None and training.adapter.quantized))
 
 
-def _peak(model: Architecture, state: _State, available: int) -> int:
-    estimate: MemoryEstimate = estimate_memory(model, state.training, state.sampling, available)
-    return estimate.peak
+def _peak(model: Architecture, state: _Settings, available: int) -> int:
+    return estimate_memory(model, state.training, state.sampling, available).peak
 
 
-def _changes(state: _State) -> Iterator[tuple[str, _State]]:
-    """Yield each applicable change, the gentlest first."""
+def _single_changes(state: _Settings) -> Iterator[tuple[str, _Settings]]:
+    """Yield each applicable change, those that affect only speed first."""
     training, sampling = state.training, state.sampling
 
-    def with_training(**values: object) -> _State:
+    def with_training(**values: object) -> _Settings:
         return replace(state, training=replace(training, **values))  # type: ignore[arg-type]
 
     quantized = training.adapter is not None and training.adapter.quantized
@@ -155,7 +150,7 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "rollout.vllm.sleep=true", replace(state, sampling=replace(sampling, sleeps=True))
     if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and _divisible(training):
+    if training.gpu and _can_shard(training):
         if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", with_training(strategy="zero2")
         if training.processes > 1 and training.strategy in ("ddp", "zero1", "zero2"):

@@ -10,14 +10,14 @@ from rlvr_cli.core.text import format_duration
 from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.models.sampling.memory import gib
 
-MOST_CHANGES = 5
-# Rows in which methods differ; plans of several methods have a separate table for them.
+MAX_CHANGES = 5
+# Rows in which methods differ, shown in a separate table for several methods.
 PER_METHOD = ("method", "optimizer steps per rollout", "optimizer steps", "checkpoints")
 PLAN = ("quantity", "value", "what it is")
 
 
 def plan_document(plan: dict[str, Any]) -> ResultDocument:
-    """Return the plan of one training as a document."""
+    """Return the plan of a training as a document."""
     memory = [] if plan["memory"] is None else _memory_tables(plan["memory"])
     lines = [
         _data_sentence(plan),
@@ -28,18 +28,21 @@ def plan_document(plan: dict[str, Any]) -> ResultDocument:
         *plan["cautions"],
     ]
     return ResultDocument(
-        tables=[Table("", PLAN, _rows(plan)), *memory], data=plan, after=[line for line in lines if line], rows=[plan]
+        tables=[Table("", PLAN, _plan_rows(plan)), *memory],
+        data=plan,
+        after=[line for line in lines if line],
+        rows=[plan],
     )
 
 
 def arms_document(plans: list[dict[str, Any]], same: Sequence[SameGradient]) -> ResultDocument:
-    """Return the plans of several methods side by side, with those that have the same gradient."""
-    # Of two different methods one samples.
-    shared = [row for row in _rows(next(plan for plan in plans if plan["policy_age"])) if row[0] not in PER_METHOD]
+    """Return the plans of several methods side by side, and the groups ``same`` with the same gradient."""
+    # At least one of several methods samples.
+    shared = [row for row in _plan_rows(next(plan for plan in plans if plan["policy_age"])) if row[0] not in PER_METHOD]
     header = ("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest", "memory")
     lines = [
-        f"{plan['method']} samples nothing: for each rollout it takes {plan['completions_per_rollout']:,} "
-        f"demonstrations ({' '.join(text for text in _demonstrations(plan) if text)})."
+        f"{plan['method']} samples nothing: a rollout is a batch of {plan['completions_per_rollout']:,} "
+        f"demonstrations ({' '.join(text for text in _describe_demonstrations(plan) if text)})."
         for plan in plans
         if not plan["policy_age"]
     ]
@@ -69,7 +72,7 @@ def _arm_row(plan: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
+def _describe_forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
     if plan["policy_age"] is None:
         return f"{plan['micro_batches_per_step']:,}", f"of {plan['micro_batch']} {rows} (update.micro_batch)"
     if plan["micro_tokens"] is not None:
@@ -81,7 +84,7 @@ def _forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
     )
 
 
-def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _plan_rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     def number(name: str) -> str:
         return f"{plan[name]:,}"
 
@@ -105,7 +108,7 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
             + (f" x {plan['passes']} passes of the method" if plan["passes"] > 1 else ""),
         ),
         (f"{rows} per step", number("completions_per_step"), ""),
-        ("forward passes per step", *_forward_passes(plan, rows)),
+        ("forward passes per step", *_describe_forward_passes(plan, rows)),
         ("rollouts" if sampled else "batches", number("rollouts"), "the budget (train.rollouts)"),
         ("optimizer steps", number("steps_total"), f"{'rollouts' if sampled else 'batches'} x steps per {batch}"),
         (
@@ -113,30 +116,32 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
             number("completions_total"),
             f"at most {plan['completion_tokens_at_most']:,} tokens{'' if sampled else ' of completions'}",
         ),
-        ("training problems", *_problems(plan)) if sampled else ("demonstrations", *_demonstrations(plan)),
+        ("training problems", *_describe_problems(plan))
+        if sampled
+        else ("demonstrations", *_describe_demonstrations(plan)),
         ("checkpoints", number("checkpoints_written"), f"of which the newest {plan['checkpoints_kept']} are kept"),
-        ("evaluations on the way", number("evaluations"), _evaluation(plan)),
+        ("evaluations on the way", number("evaluations"), _describe_evaluation(plan)),
     ]
 
 
-def _evaluation(plan: dict[str, Any]) -> str:
+def _describe_evaluation(plan: dict[str, Any]) -> str:
     each = f"of {plan['validation_completions']:,} completions each; " if plan["evaluations"] else ""
     number, benchmarks = plan["benchmark_completions"], ", ".join(plan["eval_benchmarks"])
     number, where = (number, f" on {benchmarks}") if benchmarks else (plan["eval_completions"], "")
     return f"{each}`rlvr eval` samples {number:,} completions{where}"
 
 
-def _problems(plan: dict[str, Any]) -> tuple[str, str]:
-    """Return the number of training problems and the mean visits of each; only the limit if not counted."""
+def _describe_problems(plan: dict[str, Any]) -> tuple[str, str]:
+    """Return the number of training problems, or its limit, and the mean visits per problem."""
     source, visits = plan["problems_from"], plan["visits_per_problem"]
-    of_data = "" if source is None else f"of {source} (task.data), "
+    origin = "" if source is None else f"of {source} (task.data), "
     if visits is not None:
-        return f"{plan['problems']:,}", f"{of_data}each seen {visits:.2f} times on average"
+        return f"{plan['problems']:,}", f"{origin}each seen {visits:.2f} times on average"
     most = plan["problems_at_most"]
-    return "all" if most is None else f"at most {most:,}", f"{of_data}not counted"
+    return "all" if most is None else f"at most {most:,}", f"{origin}not counted"
 
 
-def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:
+def _describe_demonstrations(plan: dict[str, Any]) -> tuple[str, str]:
     if plan["data"] is not None:
         return "", f"the rows of {plan['data']} (method.data)"
     visits = plan["visits_per_demonstration"]
@@ -148,7 +153,7 @@ def _data_sentence(plan: dict[str, Any]) -> str:
     if ages is None:
         return "Imitation: training samples nothing, so importance ratios do not apply."
     if ages["largest"] == 0:
-        return "On-policy: each rollout batch makes one optimizer step, so every ratio is 1 and no clip acts."
+        return "On-policy: each rollout batch makes one optimizer step, so every ratio is 1 and clipping has no effect."
     return (
         f"Off-policy: the data of a rollout are {ages['mean']:g} updates old on average when they are used, "
         f"{ages['largest']} at most (the first step of each rollout is on-policy)."
@@ -156,7 +161,6 @@ def _data_sentence(plan: dict[str, Any]) -> str:
 
 
 def _memory_cell(memory: dict[str, Any] | None) -> str:
-    """Return `12.3 GiB`, with a remark if it is tight or does not fit."""
     if memory is None:
         return "?"
     return gib(memory["peak"]) + {"yes": "", "tight": ", tight", "no": ", does not fit"}[memory["fits"]]
@@ -166,7 +170,7 @@ def _model_sentence(plan: dict[str, Any]) -> str:
     parameters, rate = plan["parameters"], plan["learning_rate"]
     rate_text = "" if rate is None else f" Peak learning rate {rate:.4g}."
     if parameters["total"] is None:
-        return f"Parameters and memory are not known: {parameters['note']}.{rate_text}"
+        return f"Parameters and memory are unknown: {parameters['note']}.{rate_text}"
     trained = "" if parameters["trained"] == parameters["total"] else f", {parameters['trained']:,} of them trained"
     if parameters["trained"] > parameters["total"]:
         trained = f", {parameters['trained']:,} trained with the value head"
@@ -174,7 +178,7 @@ def _model_sentence(plan: dict[str, Any]) -> str:
 
 
 def _memory_tables(memory: dict[str, Any]) -> list[Table]:
-    """Return the terms of the peak and, if it does not fit, the changes that help."""
+    """Return the terms of the peak and, if it does not fit, the changes that reduce it."""
     setting, gpu = memory["setting"], memory["device"] == "gpu"
     assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
     each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"
@@ -192,7 +196,7 @@ def _memory_tables(memory: dict[str, Any]) -> list[Table]:
         ("sum", gib(memory["peak"]), f"of {gib(memory['available'])} ({memory['available_why']}): {fits}"),
     ]
     tables = [Table(title, (f"at the peak ({memory['peak_phase']})", "memory", "what it is"), rows)]
-    changes = _changes(memory)
+    changes = _change_rows(memory)
     return [*tables, Table("What to change:", ("settings", "memory"), changes)] if changes else tables
 
 
@@ -201,7 +205,7 @@ def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
         return []
     lines = []
     if memory["host"]:
-        lines.append(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
+        lines.append(f"Host memory per GPU: {gib(memory['host'])} ({memory['host_why']}).")
     if short := memory["vllm_shortage"]:
         lines.append(
             f"vLLM refuses to start: its share of a GPU, {gib(short['share'])}, cannot hold the weights, "
@@ -212,18 +216,18 @@ def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
                 else "Use a smaller model or a larger GPU."
             )
         )
-    if memory["fits"] != "yes" and not short and not _changes(memory):
+    if memory["fits"] != "yes" and not short and not _change_rows(memory):
         lines.append("No single setting helps: use a smaller model or a larger GPU.")
     return lines
 
 
-def _changes(memory: dict[str, Any]) -> list[tuple[str, str]]:
+def _change_rows(memory: dict[str, Any]) -> list[tuple[str, str]]:
     if memory["fits"] == "yes":
         return []
     fits = {"yes": "fits", "tight": "tight", "no": "does not fit alone"}
     rows = [
         (change["settings"], f"{gib(change['peak'])}, {fits[change['fits']]}")
-        for change in memory["changes"][:MOST_CHANGES]
+        for change in memory["changes"][:MAX_CHANGES]
     ]
     for name, end in (("together", "fits together"), ("more_gpus", "on each GPU, fits")):
         if memory[name] is not None:
@@ -236,8 +240,8 @@ def _time_sentence(plan: dict[str, Any]) -> str:
     time, sampled = plan["time"], plan["policy_age"] is not None
     if time is None:
         return (
-            f"Time: unknown without a speed: --speed RUN takes that of a run, --speed X is in "
-            f"{'completion' if sampled else 'demonstration'} tokens a second."
+            "Time: unknown without a speed. Use --speed RUN for that of a run, or --speed X in "
+            f"{'completion' if sampled else 'demonstration'} tokens per second."
         )
     expected = time["seconds_expected"]
     usual = (
@@ -245,5 +249,5 @@ def _time_sentence(plan: dict[str, Any]) -> str:
     )
     return (
         f"Time: {usual}{format_duration(time['seconds_at_most'])} if every completion has the full length, at "
-        f"{time['tokens_per_second']:,.0f} tokens a second ({time['source']})."
+        f"{time['tokens_per_second']:,.0f} tokens per second ({time['source']})."
     )

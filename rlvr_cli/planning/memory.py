@@ -1,17 +1,17 @@
-"""Estimate the memory of a training on each GPU, term by term, before anything is loaded.
+"""Estimate the memory of a training on each GPU, term by term, without loading the model.
 
 P = parameters, b = rows of a micro-batch, S = prompt + completion tokens, T = completion tokens, H, I, V = hidden,
 intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processes. Sources of the equations:
 
-- States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two moments in the format of the trained weights.
-  DDP's buckets hold the gradients (`gradient_as_bucket_view`), and stay while completions are sampled.
+- States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two moments in the dtype of the trained weights.
+  DDP's buckets hold the gradients (`gradient_as_bucket_view`) and persist during sampling.
 - Activations: tensors that autograd saves in a block of transformers 5 (Qwen2, Qwen3, Llama), by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
 - Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time, 2^29 on a GPU; TRL 1.16's for
   demonstrations, which projects tiles of 4096 tokens x 32768 words.
-- Keys and values: two numbers a token, block, key head and head dimension.
+- Keys and values: two elements per token, block, key head and head dimension.
 
-`docs/plan.md` compares the estimate with memory measured in float32 on a CPU; the terms for bfloat16, several GPUs and
+`docs/plan.md` compares the estimate with measurements in float32 on a CPU; the terms for bfloat16, several GPUs and
 quantized weights follow the libraries' sources.
 """
 
@@ -36,21 +36,21 @@ MAX_LOGITS, MAX_GPU_LOGITS = 2**26, 2**29
 TILE_TOKENS, TILE_WORDS = 4096, 32768
 # models/sampling/transformers.py.
 TRANSFORMERS_ROWS, SCORED_LOGITS = 64, 2**28
-# NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits, and 0.127 bits of constants.
+# NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits and 0.127 bits of constants per weight.
 NF4_BYTES = (4 + 0.127) / 8
-# The CUDA context, its libraries and NCCL's buffers. A round number, not measured.
+# The CUDA context, its libraries and NCCL's buffers: assumed, not measured.
 CUDA_CONTEXT = GIB
-# DeepSpeed's default bucket, in numbers.
+# DeepSpeed's default bucket, in elements.
 DEEPSPEED_BUCKET = 500_000_000
-# Numbers per optimizer step of ZeRO-3 on this process's shard (DeepSpeed's default).
-SUB_GROUP = 1_000_000_000
-# With overlap_comm, 4.5 times a bucket to reduce and one to gather, 2 bytes a number (transformers' DeepSpeed guide).
-OVERLAPPED = 4.5
+# Elements of its shard that a process of ZeRO-3 steps at once (DeepSpeed's default).
+SUB_GROUP_SIZE = 1_000_000_000
+# Reduce and gather buckets with overlap_comm, of 2 bytes per element (transformers' DeepSpeed guide).
+OVERLAP_BUCKETS = 4.5
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """Low-rank adapters on the linear layers (``targets``, None = all); ``quantized``: on a base in 4 bits (QLoRA)."""
+    """LoRA adapters on the linear layers ``targets`` (None = all); ``quantized``: on a base in 4 bits (QLoRA)."""
 
     rank: int
     targets: tuple[str, ...] | None = None
@@ -64,17 +64,17 @@ class Training:
     Attributes:
         micro_batch: rows per forward pass.
         prompt_tokens, completion_tokens: of the longest row.
-        weights: bytes of a loaded weight: 4 (float32) or 2 (bfloat16).
-        frozen_weights: bytes of a weight of the base below an adapter.
+        weights: bytes per loaded weight: 4 (float32) or 2 (bfloat16).
+        frozen_weights: bytes per weight of an adapter's base.
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
-        accumulates: more than one micro-batch per step, so that gradients exist during a forward pass.
-        step_rows: rows of an optimizer step in all processes; None = unknown.
-        summed: bytes of a number in which DeepSpeed accumulates gradients from stage 2 on.
+        accumulates: several micro-batches per step, so that gradients exist during a forward pass.
+        step_rows: rows per optimizer step in all processes; None = unknown.
+        summed: bytes per element of DeepSpeed's accumulated gradients from stage 2 on.
         processes: GPUs of the training.
-        reference: a second model for the KL term; with adapters it is the base and costs nothing.
-        supervised: fine-tuning on demonstrations, by TRL's loss.
-        gpu: sampler (and TRL's tiles) of a GPU instead of a CPU.
-        offload_optimizer, offload_weights: to the computer's memory, by DeepSpeed.
+        reference: a second model for the KL term; with adapters the base, at no cost.
+        supervised: fine-tuning on demonstrations with TRL's loss.
+        gpu: on a GPU instead of a CPU.
+        offload_optimizer, offload_weights: to host memory, by DeepSpeed.
     """
 
     micro_batch: int
@@ -105,22 +105,22 @@ class Training:
 
     @property
     def compute(self) -> int:
-        """Bytes of a number in a matrix product."""
+        """Bytes per element in a matrix product."""
         return 2 if self.autocast or self.weights == 2 or self.half else 4
 
     @property
     def half(self) -> bool:
-        """True if DeepSpeed holds the weights in bfloat16, with a float32 copy next to the moments (on GPUs)."""
+        """True if DeepSpeed holds the weights in bfloat16 with a float32 copy among the optimizer states (on GPUs)."""
         return self.strategy.startswith("zero") and self.gpu
 
     @property
     def stream(self) -> int:
-        """Bytes of a number in the residual stream, the format of the weights, unchanged by autocast."""
+        """Bytes per element of the residual stream: the dtype of the weights, unchanged by autocast."""
         return self.compute if self.half else self.weights
 
     @property
     def trained_element(self) -> int:
-        """Bytes of a trained weight without DeepSpeed; adapters are always float32."""
+        """Bytes per trained weight without DeepSpeed; adapters are float32."""
         return self.weights if self.adapter is None else 4
 
     @property
@@ -142,8 +142,8 @@ class Sampling:
         rows: completions per rollout in this process.
         gpu_memory: share of the GPU for vLLM (colocate).
         group: completions per prompt.
-        batch: completions sampled at once; None = the engine's choice.
-        sorts: top_p or top_k are in use.
+        batch: completions sampled at once; None = chosen by the engine.
+        sorts: top_p or top_k is active.
         sleeps: vLLM frees its memory during updates (colocate).
     """
 
@@ -158,7 +158,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Term:
-    """A term of the memory: bytes on one GPU, and their explanation."""
+    """A term of the estimate: bytes on a GPU, and their explanation."""
 
     name: str
     bytes: int
@@ -172,7 +172,7 @@ class MemoryEstimate:
     Attributes:
         states: permanent terms: weights, optimizer states, reference, buffers.
         phases: terms added by each phase: sampling, the end of a forward pass, the backward pass, the optimizer step.
-        host: this process's share of the computer's memory, for loading or offloading.
+        host: this process's share of host memory, for loading or offloading.
     """
 
     states: tuple[Term, ...]
@@ -180,22 +180,19 @@ class MemoryEstimate:
     host: Term
 
     def total(self, phase: str) -> int:
-        """Return the bytes during ``phase``."""
-        return _sum(self.states) + _sum(self.phases[phase])
+        return _total_bytes(self.states) + _total_bytes(self.phases[phase])
 
     @property
     def peak_phase(self) -> str:
-        """The phase with the most bytes."""
         return max(self.phases, key=self.total)
 
     @property
     def peak(self) -> int:
-        """The most bytes at once."""
         return self.total(self.peak_phase)
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Every term of the peak, the largest first."""
+        """The terms of the peak, largest first."""
         terms = [term for term in (*self.states, *self.phases[self.peak_phase]) if term.bytes]
         return tuple(sorted(terms, key=lambda term: -term.bytes))
 
@@ -203,30 +200,34 @@ class MemoryEstimate:
 def estimate_memory(
     model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB
 ) -> MemoryEstimate:
-    """Estimate the memory of a GPU of ``gpu_bytes``: vLLM takes a share of it, the local sampler the remainder."""
-    states = tuple(_states(model, training))
+    """Estimate the memory of a GPU of ``gpu_bytes``, of which vLLM takes a share, and the local sampler the rest."""
+    states = tuple(_state_terms(model, training))
     if sampling.engine == "vllm_colocate" and not sampling.sleeps:
-        states += (_vllm(sampling, gpu_bytes),)
-    gradients = _gradients(model, training)
+        states += (_vllm_term(sampling, gpu_bytes),)
+    gradients = _gradient_term(model, training)
     accumulated = (gradients,) if training.accumulates else ()
-    head_forward, head_backward = _head(model, training)
-    saved = _saved(model, training)
-    # autocast caches only its copies of trained weights.
-    remembered = training.adapter is None or not training.checkpointing
-    casts = _casts(model, training, model.linear_parameters * remembered, "all blocks")
-    block_casts = _casts(model, training, model.linear_parameters // model.layers, "one block")
+    head_forward, head_backward = _head_terms(model, training)
+    saved = _saved_activations(model, training)
+    # autocast caches copies of trained weights only.
+    is_cached = training.adapter is None or not training.checkpointing
+    casts = _autocast_copies(model, training, model.linear_parameters * is_cached, "all blocks")
+    block_casts = _autocast_copies(model, training, model.linear_parameters // model.layers, "one block")
     casts_kept = () if training.checkpointing else (casts,)
-    one_block = (_one_block(model, training), block_casts) if training.checkpointing else (_work(model, training),)
+    one_block = (
+        (_recomputed_block(model, training), block_casts)
+        if training.checkpointing
+        else (_activation_gradients(model, training),)
+    )
     phases = {
-        "sampling": tuple(_sampling(model, training, sampling, gpu_bytes, gpu_bytes - _sum(states))),
+        "sampling": tuple(_sampling_terms(model, training, sampling, gpu_bytes, gpu_bytes - _total_bytes(states))),
         "end of the forward pass": (*accumulated, casts, saved, head_forward),
         "backward pass of the head": (*accumulated, *casts_kept, saved, head_backward),
-        # Without accumulation gradients replace activations step by step, and are complete only here.
+        # Without accumulation gradients replace activations block by block, and are complete only here.
         "backward pass of the blocks": (*accumulated, *casts_kept, saved, *one_block),
         "last block's backward pass": (gradients, *(one_block if training.checkpointing else ())),
-        "optimizer step": (gradients, *_step_work(model, training)),
+        "optimizer step": (gradients, *_optimizer_step_terms(model, training)),
     }
-    return MemoryEstimate(states, phases, _host(model, training))
+    return MemoryEstimate(states, phases, _host_term(model, training))
 
 
 def trained_parameters(model: Architecture, training: Training) -> int:
@@ -240,17 +241,17 @@ def trained_parameters(model: Architecture, training: Training) -> int:
 def block_activations(model: Architecture, training: Training) -> int:
     """Return the bytes that autograd saves in a block for the whole micro-batch.
 
-    Each of two norms keeps its input, the normalised input and its output; the linear layers their inputs (under
-    autocast a bfloat16 copy each), attention its queries, keys, values and output, the gated network four tensors of
-    width I. sdpa with a padding mask keeps keys and values repeated for every head, and the mask in the number format
-    of the arithmetic; eager attention keeps its weights. With adapters the block's own weights are frozen: neither
-    normalised inputs nor inputs of linear layers are kept for them.
+    Each of two norms saves its input, the normalised input and its output; the linear layers their inputs (under
+    autocast a bfloat16 copy each), attention its queries, keys, values and output, the gated MLP four tensors of width
+    I. sdpa with a padding mask saves keys and values repeated for every head, and the mask in the compute dtype; eager
+    attention saves its weights. With adapters the block's weights are frozen, which saves neither normalised inputs nor
+    inputs of linear layers.
     """
     c, s, h, frozen = training.compute, training.stream, model.hidden, training.adapter is not None
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    # The input in float32, to which a bfloat16 stream is copied, and the normalised input in the stream's format.
+    # The input in float32, to which a bfloat16 stream is copied, and the normalised input in the stream's dtype.
     norm = (4 + s * (not frozen)) * h
-    # For q, k and v, for gate and up, each its own where the stream has another format than the arithmetic; for down.
+    # One for q, k and v, one for gate and up (a copy each if the stream and compute dtypes differ), one for down.
     inputs = c * ((5 if s != c else 2) * h + model.intermediate)
     if training.adapter is not None:
         inputs = _adapter_inputs(model, training.adapter, c)
@@ -263,7 +264,7 @@ def block_activations(model: Architecture, training: Training) -> int:
     square = rows * length * length
     quadratic = {
         "sdpa": c * square,
-        # Softmax in float32, and its result in the format of the arithmetic.
+        # Softmax in float32, and its result in the compute dtype.
         "eager": (4 + (c if c != 4 else 0)) * square * model.heads,
         "flash_attention_2": 0,
     }
@@ -275,10 +276,10 @@ def _adapter_inputs(model: Architecture, adapter: Adapter, element: int) -> int:
     adapted = [name for name in model.linear_shapes if adapter.targets is None or name in adapter.targets]
     into_b = element * adapter.rank * len(adapted)
     if element == 2:
-        # Adapters are float32, so each gets a separate copy, which autocast copies again.
+        # Each float32 adapter gets a separate copy of its input, which autocast copies again.
         return into_b + element * sum(model.linear_shapes[name][0] for name in adapted)
-    # Layers with the same input save it once; the attention's output is saved anyway.
-    read = {
+    # Layers with the same input save it once; the output of attention is already counted.
+    groups = {
         "q_proj": "qkv",
         "k_proj": "qkv",
         "v_proj": "qkv",
@@ -286,18 +287,18 @@ def _adapter_inputs(model: Architecture, adapter: Adapter, element: int) -> int:
         "up_proj": "mlp",
         "down_proj": "down",
     }
-    widths = {read[name]: model.linear_shapes[name][0] for name in adapted if name in read}
+    widths = {groups[name]: model.linear_shapes[name][0] for name in adapted if name in groups}
     return into_b + element * sum(widths.values())
 
 
-def _states(model: Architecture, training: Training) -> Iterable[Term]:
+def _state_terms(model: Architecture, training: Training) -> Iterable[Term]:
     parameters, trained, n = model.parameters, trained_parameters(model, training), training.processes
     adapter, strategy = training.adapter, training.strategy
-    spread = f", spread over {training.shards} GPUs" if training.shards > 1 else ""
+    spread = f", sharded over {training.shards} GPUs" if training.shards > 1 else ""
     if adapter is not None and adapter.quantized:
         rest = parameters - model.linear_parameters
         size = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
-        yield Term("weights", size, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
+        yield Term("weights", size, f"linear layers in 4 bits, the others in {8 * training.weights}, adapters in 32")
     elif adapter is not None:
         element = 2 if training.half else training.weights
         size = 0 if training.offload_weights else parameters * element // training.shards
@@ -308,7 +309,7 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
         yield Term(
             "weights", training.weights * parameters // training.shards, f"{training.weights} bytes each{spread}"
         )
-    yield _optimizer(trained, training)
+    yield _optimizer_states(trained, training)
     if training.reference and adapter is None:
         element = 2 if training.half else training.weights
         size = 0 if training.offload_weights else element * parameters // training.shards
@@ -318,57 +319,57 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
     if strategy == "ddp" and n > 1:
         yield Term("communication buckets", training.trained_element * trained, "DDP's, which hold the gradients")
     elif strategy.startswith("zero"):
-        # launch/deepspeed_config.py: ZeRO-3's buckets are of hidden x hidden numbers, the others' DeepSpeed's default.
+        # launch/deepspeed_config.py: ZeRO-3's buckets have hidden x hidden elements, others DeepSpeed's default.
         bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
-        yield Term("communication buckets", round(OVERLAPPED * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
+        yield Term("communication buckets", round(OVERLAP_BUCKETS * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
     if training.gathers:
-        why = "the block at work, the next one, embedding and head"
+        why = "the current and the next block, embedding and head"
         yield Term("gathered layers", training.compute * (2 * model.block + model.embedding), why)
     if training.gpu:
-        yield Term("CUDA", CUDA_CONTEXT, "context and libraries: a round number, not measured")
+        yield Term("CUDA", CUDA_CONTEXT, "context and libraries: assumed, not measured")
 
 
-def _optimizer(trained: int, training: Training) -> Term:
-    # torch's AdamW makes its moments in the format of the weights.
+def _optimizer_states(trained: int, training: Training) -> Term:
+    # torch's AdamW keeps its moments in the dtype of the weights.
     copies = 12 if training.half else 2 * training.trained_element
     name, why = "optimizer states", f"two moments of {8 * training.trained_element} bits"
     if training.half:
         why = "two float32 moments and a float32 copy of the weights"
     if training.offload_optimizer:
-        return Term(name, 0, f"{why}, in the computer's memory")
+        return Term(name, 0, f"{why}, in host memory")
     spread = training.processes if training.strategy not in ("single", "ddp") else 1
-    return Term(name, copies * trained // spread, why + (f", spread over {spread} GPUs" if spread > 1 else ""))
+    return Term(name, copies * trained // spread, why + (f", sharded over {spread} GPUs" if spread > 1 else ""))
 
 
-def _gradients(model: Architecture, training: Training) -> Term:
+def _gradient_term(model: Architecture, training: Training) -> Term:
     trained = trained_parameters(model, training)
     if training.strategy == "ddp" and training.processes > 1:
         return Term("gradients", 0, "in the communication buckets")
     is_full = training.strategy in ("single", "ddp", "zero1") or training.processes == 1
-    spread = "" if is_full else f", spread over {training.processes} GPUs"
+    spread = "" if is_full else f", sharded over {training.processes} GPUs"
     count = trained if is_full else trained // training.processes
     if training.half:
         if training.offload_optimizer and training.strategy != "zero1":
-            return Term("gradients", 0, "in the computer's memory")
+            return Term("gradients", 0, "in host memory")
         summed = 2 if training.strategy == "zero1" else training.summed
         return Term("gradients", summed * count, f"{'bfloat16' if summed == 2 else 'float32'}{spread}")
     element = training.trained_element
     return Term("gradients", element * count, f"{element} bytes for each trained weight{spread}")
 
 
-def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
+def _optimizer_step_terms(model: Architecture, training: Training) -> Iterable[Term]:
     if training.half and not training.offload_optimizer:
         count = trained_parameters(model, training) // training.processes
         if training.strategy == "zero3":
-            count = min(count, SUB_GROUP)
-        # Stage 2 steps on its float32 sums; stage 3 concatenates its slices of them.
+            count = min(count, SUB_GROUP_SIZE)
+        # Stage 2 steps on its float32 sums; stage 3 concatenates slices of them.
         if training.strategy != "zero2" or training.summed == 2:
             yield Term("gradients in float32", 4 * count, "for the step of the float32 copy")
-        # DeepSpeed uses torch's unfused AdamW, which takes the roots of all second moments at once.
-        yield Term("work of AdamW", 4 * count, "the roots of the second moments")
+        # DeepSpeed uses torch's unfused AdamW, which computes the roots of all second moments at once.
+        yield Term("AdamW workspace", 4 * count, "the roots of the second moments")
 
 
-def _saved(model: Architecture, training: Training) -> Term:
+def _saved_activations(model: Architecture, training: Training) -> Term:
     rows = training.micro_batch * training.tokens
     # The final norm: input in float32, normalised input, output.
     ends = rows * model.hidden * (4 + training.stream * (2 if training.adapter is None else 1))
@@ -378,18 +379,22 @@ def _saved(model: Architecture, training: Training) -> Term:
     return Term("activations", model.layers * block_activations(model, training) + ends, "of every block")
 
 
-def _one_block(model: Architecture, training: Training) -> Term:
-    work = _work(model, training).bytes
-    return Term("one block at work", block_activations(model, training) + work, "computed again, and its gradients")
+def _recomputed_block(model: Architecture, training: Training) -> Term:
+    work = _activation_gradients(model, training).bytes
+    return Term(
+        "recomputed block",
+        block_activations(model, training) + work,
+        "recomputed in the backward pass, with its gradients",
+    )
 
 
-def _work(model: Architecture, training: Training) -> Term:
-    """Estimate the gradients of activations in the backward pass of a block's gated network."""
+def _activation_gradients(model: Architecture, training: Training) -> Term:
+    """Estimate the activation gradients in the backward pass of a block's gated MLP."""
     per_token = 2 * training.compute * model.intermediate + 2 * training.stream * model.hidden
     return Term("gradients of activations", training.micro_batch * training.tokens * per_token, "of one block")
 
 
-def _casts(model: Architecture, training: Training, weights: int, blocks: str) -> Term:
+def _autocast_copies(model: Architecture, training: Training, weights: int, blocks: str) -> Term:
     """Estimate autocast's bfloat16 copies of float32 weights, cached until the forward pass ends."""
     stored = training.stream
     quantized = training.adapter is not None and training.adapter.quantized
@@ -397,10 +402,10 @@ def _casts(model: Architecture, training: Training, weights: int, blocks: str) -
     return Term("weights in bfloat16", size, f"autocast's copies of {blocks}")
 
 
-def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
+def _head_terms(model: Architecture, training: Training) -> tuple[Term, Term]:
     """Estimate the head without hidden states, at the end of the forward and the start of the backward pass."""
     if training.supervised:
-        return _tiled_head(model, training)
+        return _tiled_head_terms(model, training)
     b, v, h = training.micro_batch, model.vocabulary, model.hidden
     frozen = training.adapter is not None
     gathered = not frozen and training.accumulates
@@ -409,17 +414,19 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
     at_once = min(rows, max(1, (MAX_GPU_LOGITS if training.gpu else MAX_LOGITS) // v))
     # Logits in the format of the arithmetic, and in float32.
     logits = (4 + (training.compute if training.compute != 4 else 0)) * at_once * v
-    picked = training.stream * rows * h
-    again = ", computed again in the backward pass" if at_once < rows else ""
-    forward = Term("head", 2 * logits + picked, f"logits of {at_once:,} tokens and their exponentials{again}")
+    selected = training.stream * rows * h
+    again = ", recomputed in the backward pass" if at_once < rows else ""
+    forward = Term("head", 2 * logits + selected, f"logits of {at_once:,} tokens and their exponentials{again}")
     # The gradient of the weight is added to that of earlier forward passes, or of earlier slices of this one.
     added = weight_gradient if gathered or at_once < rows else 0
-    backward = Term("head", 2 * logits + picked + 4 * rows * h + added, "logits, their gradients and the head's")
+    backward = Term(
+        "head", 2 * logits + selected + 4 * rows * h + added, "logits, their gradients and that of the head"
+    )
     return forward, backward
 
 
-def _tiled_head(model: Architecture, training: Training) -> tuple[Term, Term]:
-    """Estimate the same for TRL's head, which fine-tuning on demonstrations uses."""
+def _tiled_head_terms(model: Architecture, training: Training) -> tuple[Term, Term]:
+    """Estimate TRL's tiled head, which supervised fine-tuning uses."""
     b, length, v, h = training.micro_batch, training.tokens, model.vocabulary, model.hidden
     frozen = training.adapter is not None
     weight_gradient = 0 if frozen else 4 * v * h
@@ -427,8 +434,8 @@ def _tiled_head(model: Architecture, training: Training) -> tuple[Term, Term]:
         rows = b * (length - 1)
         tile = min(rows, TILE_TOKENS) * min(v, TILE_WORDS)
         buffer = 4 * min(rows, TILE_TOKENS) * TILE_WORDS
-        # Seven tensors of a tile at once in the backward pass, and one of booleans.
-        forward = Term("head", buffer + 3 * 4 * tile, "TRL's tiles, in float32, and the passes over them")
+        # Seven float32 tensors of a tile at once in the backward pass, and a boolean one.
+        forward = Term("head", buffer + 3 * 4 * tile, "TRL's tiles in float32, and their temporaries")
         backward = Term(
             "head", buffer + 29 * tile + 4 * rows * h + weight_gradient, "tiles and float32 gradients of the head"
         )
@@ -436,46 +443,48 @@ def _tiled_head(model: Architecture, training: Training) -> tuple[Term, Term]:
     rows = b * training.completion_tokens
     buffer = training.compute * min(rows, TILE_TOKENS) * TILE_WORDS
     words = training.compute * min(v, TILE_WORDS) * h if training.stream != training.compute else 0
-    picked = training.stream * rows * h
-    forward = Term("head", buffer + words + picked, "TRL's tiles of 4096 tokens x 32768 words")
+    selected = training.stream * rows * h
+    forward = Term("head", buffer + words + selected, "TRL's tiles of 4096 tokens x 32768 words")
     backward = Term(
         "head",
-        buffer + words + picked + 4 * rows * h + weight_gradient,
+        buffer + words + selected + 4 * rows * h + weight_gradient,
         "tiles, and float32 gradients of hidden states and of the head's weight",
     )
     return forward, backward
 
 
-def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int, room: int) -> Iterable[Term]:
-    """Estimate sampling with ``room`` bytes of the GPU left by the states."""
-    # Gathered weights are in the format of the arithmetic.
+def _sampling_terms(
+    model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int, room: int
+) -> Iterable[Term]:
+    """Estimate sampling in ``room`` bytes of the GPU, left by the states."""
+    # Gathered weights are in the compute dtype.
     element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
     full_weights = []
-    use = "to give them to vLLM" if engine.startswith("vllm") else "to sample with"
+    use = "to load into vLLM" if engine.startswith("vllm") else "for sampling"
     if training.gathers and engine != "none":
         full_weights.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
     if training.adapter is not None and engine not in ("none", "transformers"):
         adapter = training.adapter
-        # Layers in 4 bits become plain ones, in the format of the other weights.
+        # Layers in 4 bits are merged in the dtype of the other weights.
         merged = model.count_linear_parameters(None if adapter.quantized else adapter.targets)
         size = (training.weights if adapter.quantized else element) * merged
         full_weights.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
     yield from full_weights
     if engine == "vllm_colocate" and sampling.sleeps:
-        yield _vllm(sampling, gpu_bytes)
+        yield _vllm_term(sampling, gpu_bytes)
     elif engine == "local":
-        yield from _local_sampler(model, training, sampling, element, room - _sum(full_weights))
+        yield from _local_sampler_terms(model, training, sampling, element, room - _total_bytes(full_weights))
     elif engine == "transformers":
         rows = min(sampling.rows, sampling.batch or TRANSFORMERS_ROWS)
-        # Each block's cache grows by copying it.
+        # A block's cache is copied to grow.
         cache = rows * length * model.kv_bytes_per_token(element) * (model.layers + 1) // model.layers
-        yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes a number")
+        yield Term("keys and values", cache, f"{rows} rows of {length} tokens, {element} bytes per element")
         scored = max(1, SCORED_LOGITS // (length * v)) * length * v
-        yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of what was generated")
+        yield Term("scored logits", 3 * 4 * min(scored, rows * length * v), "log-probabilities of the completions")
 
 
-def _vllm(sampling: Sampling, gpu_bytes: int) -> Term:
+def _vllm_term(sampling: Sampling, gpu_bytes: int) -> Term:
     share = round(sampling.gpu_memory * gpu_bytes)
     held = "while it samples (rollout.vllm.sleep)" if sampling.sleeps else "throughout"
     return Term(
@@ -485,7 +494,7 @@ def _vllm(sampling: Sampling, gpu_bytes: int) -> Term:
 
 @dataclass(frozen=True)
 class VllmShortage:
-    """A share of a GPU that cannot hold vLLM's weights: bytes of both, and the least ``gpu_memory`` that can."""
+    """A share of a GPU that cannot hold vLLM's weights, in bytes, and the minimum ``gpu_memory`` that can."""
 
     share: int
     weights: int
@@ -493,17 +502,17 @@ class VllmShortage:
 
 
 def vllm_shortage(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> VllmShortage | None:
-    """Return the shortage of vLLM's share of a GPU for the weights alone; None if they fit."""
+    """Return the shortage if vLLM's share of a GPU cannot hold the weights, else None."""
     if sampling.engine != "vllm_colocate":
         return None
     share, weights = round(sampling.gpu_memory * gpu_bytes), training.compute * model.parameters
     if share >= weights:
         return None
-    # A tenth on top for the keys and values of a few rows.
+    # 10% more for the keys and values of a few rows.
     return VllmShortage(share, weights, math.ceil(20 * 1.1 * weights / gpu_bytes) / 20)
 
 
-def _local_sampler(
+def _local_sampler_terms(
     model: Architecture, training: Training, sampling: Sampling, element: int, room: int
 ) -> Iterable[Term]:
     """Estimate the local sampler with ``room`` free bytes."""
@@ -511,26 +520,26 @@ def _local_sampler(
     rows = rows_at_once(memory, training, sampling, room)
     at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
     yield Term(
-        "keys and values", rows * length * memory.kv_token, f"{at_once}, {length} tokens, {element} bytes a number"
+        "keys and values", rows * length * memory.kv_token, f"{at_once}, {length} tokens, {element} bytes per element"
     )
     logits = rows * memory.logits(sorts=sampling.sorts)
     yield Term("logits of a step", logits, f"{rows} rows")
-    # Freed before the first logits.
-    reading = max(0, _prompts(memory, training, sampling, rows) - logits)
-    yield Term("reading of prompts", reading, f"at most {PREFILL_TOKENS} tokens at once")
+    # Freed before the first logits are computed.
+    prefill = max(0, _prefill_bytes(memory, training, sampling, rows) - logits)
+    yield Term("prefill of prompts", prefill, f"at most {PREFILL_TOKENS} tokens at once")
 
 
 def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room: int) -> int:
-    """Return the completions that the local sampler decodes together in ``room`` free bytes."""
+    """Return the number of completions that the local sampler decodes at once in ``room`` free bytes."""
     if sampling.batch is not None:
         return min(sampling.rows, sampling.batch)
     limit = min(sampling.rows, MAX_ROWS) if training.gpu else sampling.rows
-    free = usable_bytes(max(0, room)) - _prompts(memory, training, sampling, sampling.rows)
+    free = usable_bytes(max(0, room)) - _prefill_bytes(memory, training, sampling, sampling.rows)
     return memory.rows(limit, free, training.tokens, sorts=sampling.sorts)
 
 
 def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMemory:
-    """Return the memory of sampling per row, with ``element`` bytes per number."""
+    """Return the sampling memory per row, with ``element`` bytes per element."""
     heads, kv_heads, dim = model.heads, model.kv_heads, model.head_dim
     return RowMemory(
         kv_token=model.kv_bytes_per_token(element),
@@ -540,26 +549,26 @@ def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMe
     )
 
 
-def _prompts(memory: RowMemory, training: Training, sampling: Sampling, rows: int) -> int:
+def _prefill_bytes(memory: RowMemory, training: Training, sampling: Sampling, rows: int) -> int:
     """Return the bytes of prefilling the distinct prompts of ``rows`` completions."""
     return memory.prompts(-(-rows // sampling.group) * training.prompt_tokens, training.prompt_tokens)
 
 
-def _host(model: Architecture, training: Training) -> Term:
-    """Estimate the computer's memory of a process, for loading the model or for offloaded states."""
+def _host_term(model: Architecture, training: Training) -> Term:
+    """Estimate the host memory of a process, for loading the model or for offloaded states."""
     if not training.gpu:
         return Term("host", 0, "")
     quantized = training.adapter is not None and training.adapter.quantized
-    # A model to be sharded stays there until its reference is loaded too.
+    # A model to be sharded stays on the host until its reference is loaded.
     copies = 2 if training.strategy not in ("single", "ddp") and training.reference and training.adapter is None else 1
     loading = 0 if quantized else copies * training.weights * model.parameters
-    # The float32 copy, two moments, gradients and their sums; weights in bfloat16.
+    # The float32 copy, two moments, gradients and their sums.
     offloaded = (16 + training.summed) * trained_parameters(model, training) * training.offload_optimizer
     offloaded += 2 * model.parameters * training.offload_weights
     if offloaded // training.processes > loading:
-        return Term("host", offloaded // training.processes, "what is offloaded")
+        return Term("host", offloaded // training.processes, "offloaded states")
     return Term("host", loading, "while the model is loaded")
 
 
-def _sum(terms: Iterable[Term]) -> int:
+def _total_bytes(terms: Iterable[Term]) -> int:
     return sum(term.bytes for term in terms)

@@ -1,4 +1,4 @@
-"""Plan of a training, in numbers: steps, tokens, memory and time."""
+"""Plan a training: steps, tokens, memory and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
+from rlvr_cli.launch.deepspeed_config import accumulates_in_float32, deepspeed_settings, zero_stage
 from rlvr_cli.models.architecture import Architecture, ArchitectureInfo, find_architecture
 from rlvr_cli.models.reading import check_readable
 from rlvr_cli.models.sampling.memory import FAMILIES
@@ -38,15 +38,13 @@ from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
 
 def plan_training(config: Config) -> dict[str, Any]:
-    """Return the numbers of a training with `config`, which `--format json` prints.
+    """Return the steps, completions and tokens of a training with `config`, for `--format json`.
 
     `policy_age` has an entry for each optimizer step of a rollout batch: the number of updates between the policy that
-    sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples nothing: its
-    rollout batches are demonstrations, and `policy_age` and the numbers of problems are None. The numbers of
-    demonstrations are None for other methods, and if `data` is a file, which is not read. The number of problems of
-    `problems_from` (`task.data`) is None unless they are on this machine.
+    sampled the data and the updated policy (0 = on-policy). In supervised fine-tuning a rollout batch consists of
+    demonstrations, and `policy_age` and the numbers of problems are None. The numbers of demonstrations are None for
+    other methods, and for a file `data`, which is not read; `problems` is None unless `task.data` is on this machine.
     """
-
     from rlvr_cli.evaluation.benchmarks import count_benchmark_completions
     from rlvr_cli.tasks.sets import problems_name
 
@@ -86,7 +84,8 @@ def plan_training(config: Config) -> dict[str, Any]:
         "demonstrations": demonstrations,
         "data": config.method.demonstration_file,
         "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
-        "checkpoints_written": _checkpoint_count(batch.steps_total, config.checkpoint.every),
+        # Every `every` steps, and after the last step.
+        "checkpoints_written": -(-batch.steps_total // config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
         "evaluations": config.train.rollouts // config.validation.every if config.validation.every else 0,
         "validation_completions": validated,
@@ -97,7 +96,7 @@ def plan_training(config: Config) -> dict[str, Any]:
 
 
 def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
-    """Count the problems of ``split`` on this machine; None without readable ones."""
+    """Count the problems of ``split`` on this machine, at most ``most``; None if they cannot be read."""
     try:
         return config.task.count_local(split, most)
     except UserError:
@@ -105,18 +104,13 @@ def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
 
 
 def _held_out_completions(config: Config, section: HeldOutConfig) -> int:
-    """Count the completions of an evaluation on the held-out problems of the task."""
+    """Count the completions of an evaluation on the task's held-out problems."""
     problems = _count_problems(config, section.split, section.problems) or section.problems
     return problems * (section.samples_needed + section.greedy)
 
 
-def _checkpoint_count(steps_total: int, every: int) -> int:
-    """Count checkpoints: every ``every`` steps, and the last step."""
-    return -(-steps_total // every)
-
-
-def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
-    """Return :func:`plan_training`, :func:`resources` and `cautions`; the data may be missing."""
+def build_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
+    """Return :func:`plan_training`, :func:`plan_resources` and `cautions`; data may be missing."""
     from rlvr_cli.config.checks import config_warnings
     from rlvr_cli.tasks.data import generated_hint
     from rlvr_cli.tasks.sets import needs_folder
@@ -127,61 +121,61 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
     except UserError as error:
         warnings += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
     if needs_folder(config.task):
-        # Its numbers do not depend on the problems.
         warnings.append(
-            f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are not on the hub: "
-            f"give their folder with --data-dir.{generated_hint(config.task.sets)}"
+            f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are not on the hub. "
+            f"Use --data-dir FOLDER.{generated_hint(config.task.sets)}"
         )
     elif config.method.samples:
         try:
             config.task.count_local("train", 1)
         except UserError as error:
             warnings += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
-    return {**plan_training(config), **resources(config, **resource_options), "cautions": warnings}
+    return {**plan_training(config), **plan_resources(config, **resource_options), "cautions": warnings}
 
 
-def resources(
+def plan_resources(
     config: Config, *, gpu_memory: str | None = None, prompt_tokens: int | None = None, speed: Speed | None = None
 ) -> dict[str, Any]:
     """Return `parameters`, `learning_rate`, `memory` and `time` of a training, for `--format json`.
 
-    Unknown values are None: parameters and memory of a model without a local config.json (with a `note`), the time
-    without a speed.
+    None for unknown values: parameters and memory without a local config.json of the model, time without a speed.
     """
     model_source = find_architecture(config.model.name, config.model.revision)
     model = model_source.architecture
     device = choose_device(gpu_memory, None if model is None else model.parameters)
-    training, sampling = training_of(config, device, prompt_tokens), sampling_of(config, model)
+    training, sampling = training_settings(config, device, prompt_tokens), sampling_settings(config, model)
     return {
-        "parameters": _parameters(model_source, training),
-        "learning_rate": _peak_rate(config, model),
+        "parameters": _count_parameters(model_source, training),
+        "learning_rate": _peak_learning_rate(config, model),
         "memory": None
         if model is None
-        else memory_plan(model, training, sampling, device, assumed=prompt_tokens is None),
-        "time": _time(config, speed),
+        else plan_memory(model, training, sampling, device, assumed=prompt_tokens is None),
+        "time": _estimate_time(config, speed),
     }
 
 
-def memory_plan(
+def plan_memory(
     model: Architecture, training: Training, sampling: Sampling, device: Device, *, assumed: bool
 ) -> dict[str, Any]:
-    """Return the memory of one GPU (or of the CPU), whether it fits, and changes that help."""
+    """Return the memory of a GPU (or of the CPU), whether it fits, and changes that reduce it."""
     if not device.gpu and training.processes > 1:
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     estimate = estimate_memory(model, training, sampling, device.bytes)
-    fits = advice.verdict(model, training, sampling, device.bytes)
+    fits = advice.check_fit(model, training, sampling, device.bytes)
     short = vllm_shortage(model, training, sampling, device.bytes)
     changes: tuple[advice.SettingsChange, ...] = ()
     combined = more = None
     if fits != "yes":
-        changes = advice.single_changes(model, training, sampling, device.bytes)
-        # Adapters change the training, and offloading is slow: offer alternatives to both.
-        same = [change for change in changes if "adapter" not in change.settings and "offload" not in change.settings]
-        if not any(change.fits == "yes" for change in same):
-            combined = advice.combined_changes(model, training, sampling, device.bytes)
+        changes = advice.find_single_changes(model, training, sampling, device.bytes)
+        # Adapters change the training, and offloading is slow: also offer alternatives.
+        preferred = [
+            change for change in changes if "adapter" not in change.settings and "offload" not in change.settings
+        ]
+        if not any(change.fits == "yes" for change in preferred):
+            combined = advice.combine_changes(model, training, sampling, device.bytes)
             if combined in changes:
                 combined = None
-            more = advice.gpus_that_fit(model, training, sampling, device.bytes) if device.gpu else None
+            more = advice.find_gpu_count(model, training, sampling, device.bytes) if device.gpu else None
     return {
         "device": "gpu" if device.gpu else "cpu",
         "available": device.bytes,
@@ -202,14 +196,14 @@ def memory_plan(
     }
 
 
-def _parameters(model_source: ArchitectureInfo, training: Training) -> dict[str, Any]:
+def _count_parameters(model_source: ArchitectureInfo, training: Training) -> dict[str, Any]:
     model = model_source.architecture
     if model is None:
         return {"total": None, "trained": None, "note": model_source.source}
     return {"total": model.parameters, "trained": trained_parameters(model, training), "note": model_source.source}
 
 
-def _peak_rate(config: Config, model: Architecture | None) -> float | None:
+def _peak_learning_rate(config: Config, model: Architecture | None) -> float | None:
     """Return the peak learning rate; None if it depends on an unknown number of parameters."""
 
     class Unknown(Exception):
@@ -226,45 +220,45 @@ def _peak_rate(config: Config, model: Architecture | None) -> float | None:
         return None
 
 
-def _time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
+def _estimate_time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
     if speed is None:
         return None
     completions = config.batch.completions * config.train.rollouts
-    estimate = duration(completions, config.rollout.max_new_tokens, speed)
+    estimate = estimate_duration(completions, config.rollout.max_new_tokens, speed)
     return {**asdict(speed), "seconds_at_most": estimate.at_most, "seconds_expected": estimate.expected}
 
 
 DEFAULT_GPU_BYTES = 80 * GIB
-GPU_HERE = Path("/dev/nvidia0")
-# Models beyond this many parameters are planned for GPUs on a machine without a GPU.
+GPU_DEVICE = Path("/dev/nvidia0")
+# Without a GPU on this machine, larger models (in parameters) are planned for GPUs.
 LARGE = 1_000_000_000
-# GPUs sold with N GB have N GiB; so is a bare number.
+# GPUs sold with N GB have N GiB.
 _UNITS = {"": GIB, "m": 2**20, "g": GIB, "t": 2**40}
 
 
 @dataclass(frozen=True)
 class Device:
-    """The target of a plan: bytes of one GPU, or of the computer's memory; ``why`` is the reason of the choice."""
+    """The device of a plan: bytes of one GPU or of the host's memory, and ``why`` it was chosen."""
 
     gpu: bool
     bytes: int
     why: str
 
 
-def parse_bytes(text: str) -> int:
-    """Return `80GiB`, `80 GB`, `24g` or `24` in bytes. Raises UserError for anything else."""
+def parse_gpu_memory(text: str) -> int:
+    """Parse `80GiB`, `80 GB`, `24g` or `24` to bytes. Raises UserError for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([mgt])i?b?)?\s*", text.lower())
     if match is None or float(match[1]) == 0:
-        raise UserError(f"--gpu-memory {text}: expected a size such as 80GiB or 24GB")
+        raise UserError(f"--gpu-memory: must be a size such as 80GiB or 24GB; got {text}")
     return round(float(match[1]) * _UNITS[match[2] or ""])
 
 
 def choose_device(gpu_memory: str | None, parameters: int | None) -> Device:
-    """Choose `--gpu-memory`, else this machine's GPU, GPUs of 80 GiB for a large model, or this machine's CPU."""
+    """Choose `--gpu-memory`, else this machine's GPU, 80 GiB GPUs for a large model, or this machine's CPU."""
     if gpu_memory is not None:
-        return Device(True, parse_bytes(gpu_memory), "as given (--gpu-memory)")
-    if GPU_HERE.exists():
-        size = gpu_memory_here()
+        return Device(True, parse_gpu_memory(gpu_memory), "as given (--gpu-memory)")
+    if GPU_DEVICE.exists():
+        size = query_gpu_memory()
         if size is not None:
             return Device(True, size, "the GPU of this machine; --gpu-memory sets another size")
         return Device(True, DEFAULT_GPU_BYTES, "assumed 80 GiB for the GPU of this machine; --gpu-memory sets the size")
@@ -274,8 +268,8 @@ def choose_device(gpu_memory: str | None, parameters: int | None) -> Device:
     return Device(False, size, "this machine's CPU and memory; for GPUs use --processes N --gpu-memory 80GiB")
 
 
-def gpu_memory_here() -> int | None:
-    """Return the bytes of this machine's smallest GPU by `nvidia-smi`; None if that fails."""
+def query_gpu_memory() -> int | None:
+    """Return the bytes of this machine's smallest GPU by `nvidia-smi`; None if it fails."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
@@ -284,30 +278,30 @@ def gpu_memory_here() -> int | None:
         return None
 
 
-def strategy_of(config: Config) -> Strategy:
+def launch_strategy(config: Config) -> Strategy:
     launch = config.launch
     if launch.deepspeed is not None:
         stages: dict[Any, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
-        return stages.get(stage_of(deepspeed_settings(launch) or {}), "ddp")
+        return stages.get(zero_stage(deepspeed_settings(launch) or {}), "ddp")
     return "ddp" if launch.processes > 1 else "single"
 
 
-def offloads_of(config: Config) -> tuple[bool, bool]:
-    """Return whether DeepSpeed offloads the optimizer's states, and the weights, to the computer's memory."""
+def offload_settings(config: Config) -> tuple[bool, bool]:
+    """Return whether DeepSpeed offloads the optimizer states, and the weights, to host memory."""
     zero = (deepspeed_settings(config.launch) or {}).get("zero_optimization")
     sections = [(zero if isinstance(zero, dict) else {}).get(f"offload_{name}") for name in ("optimizer", "param")]
     optimizer, weights = (isinstance(section, dict) and section.get("device", "none") != "none" for section in sections)
     return optimizer, weights
 
 
-def training_of(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
+def training_settings(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
     """Return the settings of ``config`` that determine the memory of an update."""
     batch, method, model = config.batch, config.method, config.model
-    wanted = model.gradient_checkpointing
+    checkpointing = model.gradient_checkpointing
     weights = 2 if model.dtype == "bfloat16" else 4
     frozen_weights = 2 if model.dtype == "bfloat16" or (model.dtype == "auto" and device.gpu) else 4
-    offload_optimizer, offload_weights = offloads_of(config)
-    prompt = prompt_tokens or _usual_prompt(config)
+    offload_optimizer, offload_weights = offload_settings(config)
+    prompt = prompt_tokens or _typical_prompt_tokens(config)
     rows = batch.micro_batch
     if config.update.micro_tokens is not None:
         rows = max(1, min(batch.share, config.update.micro_tokens // (prompt + config.rollout.max_new_tokens)))
@@ -318,44 +312,40 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         weights=weights if model.adapter.kind == "none" else frozen_weights,  # type: ignore[arg-type]
         frozen_weights=frozen_weights,  # type: ignore[arg-type]
         autocast=device.gpu,
-        checkpointing=device.gpu if wanted == "auto" else wanted == "on",
+        checkpointing=device.gpu if checkpointing == "auto" else checkpointing == "on",
         accumulates=batch.share > rows,
-        strategy=strategy_of(config),
+        strategy=launch_strategy(config),
         processes=config.launch.processes,
-        adapter=adapter_of(config),
+        adapter=adapter_settings(config),
         reference=method.needs_reference,
         value_head=method.needs_values,
-        attention=_attention(model.attention),
+        attention=_attention_kind(model.attention),
         supervised=not method.samples,
         gpu=device.gpu,
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,
         step_rows=batch.step_batch,
-        summed=4 if sums_in_float32(deepspeed_settings(config.launch) or {}) else 2,
+        summed=4 if accumulates_in_float32(deepspeed_settings(config.launch) or {}) else 2,
     )
 
 
-def _usual_prompt(config: Config) -> int:
-    """Return the usual prompt length of the task; an invalid configuration is refused when a run starts."""
-    style = "compact" if _is_lab(config) else DEFAULT_STYLE
+def _typical_prompt_tokens(config: Config) -> int:
+    """Return the task's typical prompt length; a start refuses an invalid configuration."""
+    style = "compact" if config.model.name in LOCAL_PRESETS else DEFAULT_STYLE
     try:
         return config.task.for_model(style).prompt_tokens
     except UserError:
         return config.task.prompt_tokens
 
 
-def _is_lab(config: Config) -> bool:
-    return config.model.name in LOCAL_PRESETS
-
-
-def adapter_of(config: Config) -> Adapter | None:
+def adapter_settings(config: Config) -> Adapter | None:
     adapter: Any = config.model.adapter
     if adapter.kind == "none":
         return None
     return Adapter(adapter.rank, adapter.targets, adapter.kind == "qlora")
 
 
-def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
+def sampling_settings(config: Config, model: Architecture | None = None) -> Sampling:
     """Return the settings that determine the memory of a rollout; ``model`` resolves the engine `auto`."""
     batch, rollout = config.batch, config.rollout
     rows = -(-batch.completions // config.launch.processes)
@@ -375,7 +365,7 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
     )
 
 
-def _attention(name: str | None) -> Attention:
+def _attention_kind(name: str | None) -> Attention:
     if name == "eager":
         return "eager"
     return "flash_attention_2" if name is not None and "flash" in name else "sdpa"
@@ -383,11 +373,7 @@ def _attention(name: str | None) -> Attention:
 
 @dataclass(frozen=True)
 class Speed:
-    """Completion tokens per second of the whole loop: sampling, judging and all updates.
-
-    Attributes:
-        tokens_per_completion: mean measured length; None if not measured.
-    """
+    """Completion tokens per second of the whole loop, and the mean completion length if measured."""
 
     tokens_per_second: float
     source: str
@@ -396,14 +382,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of a training: ``at_most`` with completions of full length, ``expected`` with those of the measured run
-    (None without one)."""
+    """Seconds of a training: ``at_most`` with completions of full length, ``expected`` with measured lengths."""
 
     at_most: float
     expected: float | None
 
 
-def speed_of(text: str | None) -> Speed | None:
+def parse_speed(text: str | None) -> Speed | None:
     """Parse `--speed`: tokens per second, or a run to measure. Raises UserError for anything else."""
     if text is None:
         return None
@@ -412,17 +397,19 @@ def speed_of(text: str | None) -> Speed | None:
     except ValueError:
         from rlvr_cli.config.load import load_config
 
-        return measured_speed(find_run(text, Path(load_config([]).run.dir)))
+        return measure_speed(find_run(text, Path(load_config([]).run.dir)))
     if not 0 < tokens < float("inf"):
-        raise UserError(f"--speed {text}: must be a number above 0, of tokens a second, or a run")
+        raise UserError(f"--speed: must be tokens per second, above 0, or a run; got {text}")
     return Speed(tokens, "as given (--speed)")
 
 
-def measured_speed(run: RunDir) -> Speed:
-    """Measure the speed of a run from its records, without the first rollout (warm-up) if there are more.
+def measure_speed(run: RunDir) -> Speed:
+    """Compute the speed of a run from its records, except the first of several rollouts (warm-up).
 
     Raises UserError without a finished rollout, RunError for damaged records.
     """
+    from rlvr_cli.config.load import load_config
+
     steps, timings = read_jsonl(run.metrics_path), read_jsonl(run.timings_path)
     rows = [{**step, **timing} for step, timing in zip(steps, timings, strict=False) if "length" in step]
     for number, row in enumerate(rows, start=1):
@@ -435,27 +422,18 @@ def measured_speed(run: RunDir) -> Speed:
     used = rollouts[1:] or rollouts
     rows = [row for row in rows if row["rollout"] in used]
     if not rows:
-        raise UserError(f"--speed {run.path}: has no finished rollout, so its speed is not known")
+        raise UserError(f"--speed {run.path}: has no finished rollout to measure")
     seconds = sum(float(row["seconds"]) for row in rows)
     # Every step of a rollout repeats the rollout's numbers.
     lengths = {int(row["rollout"]): float(row["length"]) for row in rows}
-    completions = run_completions(run)
-    tokens = sum(lengths.values()) * completions
+    rollout = load_config([run.config_path]).rollout
+    tokens = sum(lengths.values()) * rollout.prompts * rollout.group_size
     source = f"{run.path}, {len(used)} rollout{'s' if len(used) > 1 else ''}"
     return Speed(tokens / seconds, source, sum(lengths.values()) / len(lengths))
 
 
-def run_completions(run: RunDir) -> int:
-    """Return the completions per rollout of ``run``."""
-
-    from rlvr_cli.config.load import load_config
-
-    rollout = load_config([run.config_path]).rollout
-    return rollout.prompts * rollout.group_size
-
-
-def duration(completions: int, tokens_each: int, speed: Speed) -> Duration:
-    """Return the time of a training of ``completions`` completions of at most ``tokens_each`` tokens at ``speed``."""
+def estimate_duration(completions: int, tokens_each: int, speed: Speed) -> Duration:
+    """Estimate the time of ``completions`` completions of at most ``tokens_each`` tokens at ``speed``."""
     mean = speed.tokens_per_completion
     expected = None if mean is None else completions * min(mean, tokens_each) / speed.tokens_per_second
     return Duration(completions * tokens_each / speed.tokens_per_second, expected)

@@ -12,7 +12,7 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.results import TaskComparison, compare_task
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import ellipsize
-from rlvr_cli.runs.listing import run_summary
+from rlvr_cli.runs.listing import summarize_run
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run, eval_options, load_runs, sweep_command
@@ -63,7 +63,7 @@ def read_report_data(request: CompareRequest) -> ReportData:
     sweeps = _find_sweeps(runs, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    statuses = {run.path: str(run_summary(run.dir.path)["status"]) for run in runs}
+    statuses = {run.path: str(summarize_run(run.dir.path)["status"]) for run in runs}
     ready = _check_readiness(request, arms, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.obstacles:

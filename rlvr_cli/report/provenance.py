@@ -16,7 +16,7 @@ from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import count, ellipsize, format_seconds, join_and
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import EvaluatedSetting
-from rlvr_cli.runs.listing import moment_of
+from rlvr_cli.runs.listing import parse_time
 from rlvr_cli.store.arm import Arm
 from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.find import Run
@@ -71,7 +71,7 @@ def runs_table(data: ReportData) -> Table:
                     str(replicate.seed),
                     data.statuses[run.path],
                     f"{_format_value(manifest.get('rollout'))} of {_format_value(manifest.get('rollouts_total'))}",
-                    f"{moment:%Y-%m-%d %H:%M}" if (moment := moment_of(manifest.get("created"))) else NONE,
+                    f"{moment:%Y-%m-%d %H:%M}" if (moment := parse_time(manifest.get("created"))) else NONE,
                     _format_duration(manifest.get("created"), manifest.get("finished")),
                     _format_value(manifest.get("config_sha256"))[:12],
                 )

@@ -1,6 +1,6 @@
-"""Atomic checkpoints: written to a temporary folder, hashed, renamed, verified before use.
+"""Atomic checkpoints: written to a temporary folder, hashed, renamed, and verified before use.
 
-Sizes are always verified, hashes only of checkpoints to load, since hashing a large model takes minutes.
+Hashes are verified only of checkpoints to load, since hashing a large model takes minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import fsync, replace_folder
-from rlvr_cli.runs.seal import BadSeal, damage_of, entry_of, read_seal_file, write_seal
+from rlvr_cli.runs.seal import BadSeal, compute_entry, find_file_damage, read_seal_file, write_seal
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d+)")
@@ -22,7 +22,7 @@ STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files have their recorded sizes. ``step`` counts optimizer steps."""
+    """A checkpoint whose files have the recorded sizes. ``step`` counts optimizer steps."""
 
     step: int
     path: Path
@@ -30,7 +30,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Damaged:
-    """A damaged checkpoint, and the reason."""
+    """A damaged checkpoint."""
 
     step: int
     path: Path
@@ -40,8 +40,8 @@ class Damaged:
 def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) -> Checkpoint:
     """Call ``write`` with a temporary folder, then rename it to ``directory/step-N``.
 
-    A process killed at any moment leaves no ``step-N`` or a complete one. An existing ``step-N`` (a damaged one) is
-    replaced. Raises OSError for disk errors, without leaving partial files.
+    A kill at any moment leaves no ``step-N`` or a complete one. Replaces an existing (damaged) ``step-N``. Raises
+    OSError for disk errors, without leaving partial files.
     """
     _remove_leftovers(directory)
     final = directory / f"step-{step}"
@@ -50,34 +50,36 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
         files = sorted(path for path in aside.rglob("*") if path.is_file())
         for path in files:
             fsync(path)
-        write_seal(aside / MANIFEST, {path.relative_to(aside).as_posix(): entry_of(path) for path in files}, step=step)
+        write_seal(
+            aside / MANIFEST, {path.relative_to(aside).as_posix(): compute_entry(path) for path in files}, step=step
+        )
         for folder in [path for path in aside.rglob("*") if path.is_dir()]:
             fsync(folder)
     return Checkpoint(step, final)
 
 
 def find_damage(path: Path, *, hashed: bool = True) -> str | None:
-    """Return the damage of the checkpoint at ``path``, or None; compares sizes and, if ``hashed``, hashes."""
+    """Return the damage of the checkpoint at ``path``, or None, by sizes and, if ``hashed``, hashes."""
     try:
         manifest = read_seal_file(path / MANIFEST)
     except BadSeal as problem:
         return f"{MANIFEST} {problem}"
     if path.name != f"step-{manifest.get('step')}":
         return f"{MANIFEST} is of step {manifest.get('step')}"
-    damages = ((name, damage_of(path / name, entry, hashed=hashed)) for name, entry in manifest["files"].items())
+    damages = ((name, find_file_damage(path / name, entry, hashed=hashed)) for name, entry in manifest["files"].items())
     return next((f"{name} {damage}" for name, damage in damages if damage), None)
 
 
-def check_whole(path: Path) -> None:
-    """Raise UserError where the checkpoint at ``path`` is damaged."""
+def check_intact(path: Path) -> None:
+    """Raise UserError if the checkpoint at ``path`` is damaged."""
     if damage := find_damage(path):
-        raise UserError(f"{path}: this checkpoint cannot be used: {damage}.")
+        raise UserError(f"{path}: this checkpoint is damaged: {damage}.")
 
 
-def survey(directory: Path, *, hashed: int = 0) -> list[Checkpoint | Damaged]:
-    """Return every ``step-N``, newest first, with verified sizes, and hashes until ``hashed`` are intact."""
+def scan_checkpoints(directory: Path, *, hashed: int = 0) -> list[Checkpoint | Damaged]:
+    """Verify every ``step-N``, newest first: the sizes, and the hashes until ``hashed`` are intact."""
     entries: list[Checkpoint | Damaged] = []
-    for step, path in sorted(_steps(directory), reverse=True):
+    for step, path in sorted(_list_steps(directory), reverse=True):
         reason = find_damage(path, hashed=hashed > 0)
         entries.append(Checkpoint(step, path) if reason is None else Damaged(step, path, reason))
         hashed -= reason is None
@@ -86,23 +88,23 @@ def survey(directory: Path, *, hashed: int = 0) -> list[Checkpoint | Damaged]:
 
 def valid_checkpoints(directory: Path) -> list[Checkpoint]:
     """Return the checkpoints with intact sizes, newest first."""
-    return [entry for entry in survey(directory) if isinstance(entry, Checkpoint)]
+    return [entry for entry in scan_checkpoints(directory) if isinstance(entry, Checkpoint)]
 
 
 def keep_newest(directory: Path, count: int, *, step: int) -> None:
     """Delete the checkpoints before ``step`` except the newest ``count - 1``."""
-    older = sorted(entry for entry in _steps(directory) if entry[0] < step)
+    older = sorted(entry for entry in _list_steps(directory) if entry[0] < step)
     for _, path in older[: max(0, len(older) - (count - 1))]:
         _discard(path)
 
 
-def _steps(directory: Path) -> list[tuple[int, Path]]:
+def _list_steps(directory: Path) -> list[tuple[int, Path]]:
     named = ((STEP.fullmatch(path.name), path) for path in directory.glob("step-*"))
     return [(int(match[1]), path) for match, path in named if match and path.is_dir()]
 
 
 def _discard(path: Path) -> None:
-    # Renamed first, so that an interrupted deletion does not look like damage.
+    # An interrupted deletion must not look like damage.
     trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
     shutil.rmtree(trash, ignore_errors=True)
     path.rename(trash)

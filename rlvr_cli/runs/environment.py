@@ -1,4 +1,4 @@
-"""The environment of a run: versions, git state, hardware. Needs no torch."""
+"""The provenance of a run: versions, git state, hardware. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PACKAGES = ("rlvr", "torch", "trl", "transformers", "accelerate", "peft", "datas
 
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and the packages that affect results; None if not installed."""
-    versions_of: dict[str, str | None] = {"python": platform.python_version()}
+    installed: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            versions_of[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            versions_of[package] = None
-    return versions_of
+            installed[package] = None
+    return installed
 
 
 def git_state() -> dict[str, Any] | None:
@@ -39,7 +39,7 @@ def git_state() -> dict[str, Any] | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Return processor, usable cores and memory in bytes."""
+    """Return system, processor, usable cores, and memory in bytes."""
     import psutil
 
     return {
@@ -52,7 +52,6 @@ def hardware() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -17,20 +17,20 @@ from rlvr_cli.core.version import FORMAT, FORMAT_KEY, WRITER_KEY, __version__, o
 
 # Status of a queued run that has not started.
 SUBMITTED = "submitted"
-# In eval/: the folder of the evaluations during training.
+# Folder of the evaluations during training, in eval/.
 IN_TRAINING = "in-training"
-# In the manifest: the folder in which `rlvr train` was called.
+# Key of the manifest: the working directory of `rlvr train`.
 STARTED_IN = "started_in"
 
 
 def now() -> str:
-    """Return the time in UTC, ISO 8601, to the second."""
+    """Return the UTC time in ISO 8601, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run on disk: ``<root>/<name>/`` with the layout of docs/runs.md, "A run on disk"."""
+    """A run on disk: ``<root>/<name>/``, with the layout of docs/runs.md, "A run on disk"."""
 
     path: Path
 
@@ -75,12 +75,11 @@ class RunDir:
         return self.eval_dir / IN_TRAINING
 
     def make_folders(self) -> None:
-        """Create missing folders of the run directory."""
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir):
             folder.mkdir(exist_ok=True)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Read the manifest. Raises RunError when it is missing, damaged or of another format."""
+        """Read the manifest. Raises RunError if it is missing, damaged or of another format."""
         try:
             manifest = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -98,14 +97,14 @@ class RunDir:
         write_json(self.manifest_path, {**manifest, **fields})
 
     def started_in(self) -> Path | None:
-        """Return the base of the configuration's relative paths, or None if not recorded."""
+        """Return the base of the configuration's relative paths; None if not recorded."""
         if not self.manifest_path.is_file():
             return None
         folder = self.read_manifest().get(STARTED_IN)
         return Path(folder) if isinstance(folder, str) else None
 
     def check_no_links(self) -> None:
-        """Raise UserError for links among the files and folders that a training writes, inside the run's folder."""
+        """Raise UserError for links among the files and folders that a training writes."""
         names = (LOCK, "config.yaml", "manifest.json", "records.json", "metrics.jsonl", "timings.jsonl", "log.txt")
         paths = [self.path / name for name in (*names, "rewound")]
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
@@ -114,16 +113,16 @@ class RunDir:
             check_no_link(path)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Lock the run directory. Raises UserError when another process holds the lock."""
-        return lock_folder(self.path, "Wait for it, stop it, or choose another run.name.")
+        """Lock the run directory. Raises UserError if another process holds the lock."""
+        return lock_folder(self.path, "Wait for it, stop it, or set another run.name.")
 
 
 def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir], None] = lambda run: None) -> RunDir:
     """Create ``root/name`` for a new run atomically.
 
     ``fill`` writes the initial files into a temporary folder, which is then renamed.
-    ``name`` is one path component (the config schema checks it). Raises UserError when the name is taken (and not
-    ``overwrite``), is locked by a process, is not a run's (and must not be overwritten), or cannot be created.
+    Raises UserError if the run exists (without ``overwrite``) or is locked, if the folder is not a run, or cannot be
+    created.
     """
     run = RunDir(root / name)
     check_free(run, overwrite=overwrite)
@@ -138,38 +137,38 @@ def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir
                 fill(aside)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            check_free(run, overwrite=False)  # another start took the name meanwhile
+            check_free(run, overwrite=False)  # another process has taken the name
         raise UserError(
-            f"{run.path}: cannot be created ({error.strerror}). Make room, or set run.dir to a folder you can write to."
+            f"{run.path}: cannot be created ({error.strerror}). Free disk space, or set run.dir to a writable folder."
         ) from error
     return run
 
 
 def check_free(run: RunDir, *, overwrite: bool) -> None:
-    """Raise UserError when ``run``'s path exists, or, with ``overwrite``, is not a run's."""
+    """Raise UserError if ``run`` exists, with ``overwrite`` only if its folder is not a run."""
     if not run.path.exists():
         return
-    if not _is_ours(run):
+    if not _is_run_folder(run):
         raise UserError(
-            f"{run.path}: exists and is not a run directory; --overwrite will not delete it. Choose another run.name."
+            f"{run.path}: exists and is not a run directory, so --overwrite does not delete it. Set another run.name."
         )
     if not overwrite:
-        again = f"Continue it with --resume {run.path}, replace it" if run.manifest_path.exists() else "Replace it"
-        raise UserError(f"{run.path}: this run exists. {again} with --overwrite, or choose another run.name.")
+        remedy = f"Continue it with --resume {run.path}, replace it" if run.manifest_path.exists() else "Replace it"
+        raise UserError(f"{run.path}: this run exists. {remedy} with --overwrite, or set another run.name.")
 
 
-def _is_ours(run: RunDir) -> bool:
-    """Return whether a folder is a run, possibly without its manifest, or does not exist."""
+def _is_run_folder(run: RunDir) -> bool:
+    """Return whether a folder is a run, possibly one without a manifest."""
     if not run.path.is_dir():
         return False
     if run.manifest_path.exists():
         return True
-    inside = {path.name for path in run.path.iterdir()}
+    names = {path.name for path in run.path.iterdir()}
     folders = [folder for folder in (run.rollouts_dir, run.checkpoints_dir, run.eval_dir) if folder.is_dir()]
-    nothing = inside <= {LOCK, *(folder.name for folder in folders)} and not any(
+    is_empty = names <= {LOCK, *(folder.name for folder in folders)} and not any(
         any(directory.iterdir()) for directory in folders
     )
-    return nothing or {run.config_path.name, run.checkpoints_dir.name} <= inside
+    return is_empty or {run.config_path.name, run.checkpoints_dir.name} <= names
 
 
 def unique_name(root: Path, stem: str) -> str:
@@ -182,10 +181,10 @@ def unique_name(root: Path, stem: str) -> str:
 
 
 def open_run(path: Path) -> RunDir:
-    """Open the run at ``path``. Raises UserError without one."""
+    """Open the run at ``path``. Raises UserError if there is none."""
     run = RunDir(path)
     if not path.is_dir():
-        raise UserError(f"{path}: no such run. `rlvr runs list` shows the runs.")
+        raise UserError(f"{path}: no such run. Use `rlvr runs list` to see the runs.")
     if not run.manifest_path.exists() or not run.config_path.exists():
         raise UserError(f"{path}: not a run directory (no manifest.json or config.yaml).")
     return run
@@ -211,7 +210,7 @@ def match_run(name: str, root: Path) -> RunDir | None:
 
 
 def list_runs(root: Path) -> list[RunDir]:
-    """Return every run directory under ``root``, oldest first by the manifest's time of creation."""
+    """Return the runs in ``root``, oldest first by the manifest's time of creation."""
     if not root.is_dir():
         return []
     folders = (path.parent for path in root.glob("*/manifest.json"))
@@ -227,6 +226,5 @@ def _created(run: RunDir) -> str:
 
 
 def newest_run(root: Path) -> RunDir | None:
-    """Return the run created last under ``root``, or None."""
     runs = list_runs(root)
     return runs[-1] if runs else None

@@ -1,8 +1,7 @@
 """A run's records: sealed by hashes, verified when read, and rewound to a checkpoint.
 
-Sealed at every checkpoint, in records.json of the run and in the checkpoint; each file is hashed once. Verified before
-a resume from a checkpoint, and before a record is read for a result. Records after the newest checkpoint are not
-sealed; a resume repeats them.
+Each checkpoint seals them, in records.json of the run and of the checkpoint. A resume and readers of results verify
+them. Records after the newest checkpoint are not sealed; a resume repeats them.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from typing import Any
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl, write_bytes
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.seal import BadSeal, Entries, damage_of, entry_of, read_seal_file, write_seal
+from rlvr_cli.runs.seal import BadSeal, Entries, compute_entry, find_file_damage, read_seal_file, write_seal
 
 FILE = "records.json"
 IN_CHECKPOINT = "trainer/records.json"
-# The manifest's entry of a run with sealed records.
+# Key of the manifest of a run with sealed records.
 SEALED = "sealed"
 _BLOCK = 1 << 20
 
 
 class Sealer:
-    """Seals the records of a run during its training, reading only new records."""
+    """The sealer of a run's records during training; reads only new records."""
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
@@ -39,10 +38,10 @@ class Sealer:
 
     def seal(self) -> Entries:
         """Hash the records so far, and write the seal to the run."""
-        for path in _whole_files(self.run):
+        for path in _complete_files(self.run):
             name = path.relative_to(self.run.path).as_posix()
             if name not in self._files:
-                self._files[name] = entry_of(path)
+                self._files[name] = compute_entry(path)
         with self.run.metrics_path.open("rb") as stream:
             stream.seek(self._at)
             while block := stream.read(_BLOCK):
@@ -54,7 +53,7 @@ class Sealer:
 
 
 def read_entries(path: Path) -> Entries:
-    """Read the entries of a run's seal. Raises RunError where it is missing or was altered."""
+    """Read the entries of a run's seal. Raises RunError if it is missing or was altered."""
     try:
         entries: Entries = read_seal_file(path)["files"]
     except BadSeal as problem:
@@ -63,7 +62,7 @@ def read_entries(path: Path) -> Entries:
 
 
 def read_seal(run: RunDir) -> Entries | None:
-    """Return the run's seal; None for a run from before seals. Raises RunError where it is damaged."""
+    """Return the entries of the run's seal; None for a run without seals. Raises RunError if it is damaged."""
     path = run.path / FILE
     if not path.exists() and not (run.manifest_path.exists() and run.read_manifest().get(SEALED)):
         return None
@@ -73,24 +72,24 @@ def read_seal(run: RunDir) -> Entries | None:
 def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a sentence for each record that differs from its seal."""
     for name, entry in seal.items():
-        damage = damage_of(run.path / name, entry, grows=name == run.metrics_path.name)
+        damage = find_file_damage(run.path / name, entry, grows=name == run.metrics_path.name)
         if damage:
             yield f"{run.path / name}: {damage}"
 
 
 def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a record (:func:`read_jsonl`). Raises RunError where it differs from its seal."""
+    """Return the rows of a record (:func:`read_jsonl`). Raises RunError if it differs from its seal."""
     name = path.relative_to(run.path).as_posix()
     entry = (read_seal(run) or {}).get(name)
-    damage = None if entry is None else damage_of(path, entry, grows=name == run.metrics_path.name)
+    damage = None if entry is None else find_file_damage(path, entry, grows=name == run.metrics_path.name)
     if damage is not None:
-        read_jsonl(path)  # names the line, where one can't be read
+        read_jsonl(path)  # reports the line if it cannot be parsed
         raise RunError(f"{path}: {damage}.")
     return read_jsonl(path)
 
 
-def _whole_files(run: RunDir) -> Iterator[Path]:
-    """Yield the records that are written once, except timings and hidden files."""
+def _complete_files(run: RunDir) -> Iterator[Path]:
+    """Yield the files of records that are written once."""
     yield from sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
     yield from sorted(path for path in run.held_out_dir.glob("rollout-*/[!.]*") if path.is_file())
 
@@ -100,13 +99,13 @@ ROLLOUT_FILE = re.compile(r"\.?rollout-(\d+)\.jsonl.*")
 
 
 def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
-    """Move the records after ``step`` to ``rewound/<n>``; return that folder, or None without any.
+    """Move the records after ``step`` to ``rewound/<n>``; return that folder, or None without such records.
 
-    Nothing is lost where a resumed run is not exact (on GPUs, after an update of a library); where it is,
-    :func:`drop_made_again` deletes the repeated lines. An interrupted rewind is completed by the next. Raises RunError
-    where metrics.jsonl has fewer lines than ``step``.
+    They are kept for inexact resumes (on GPUs, after an update of a library); after an exact one
+    :func:`delete_repeated_records` deletes them. The next rewind completes an interrupted one. Raises RunError if
+    metrics.jsonl has fewer lines than ``step``.
     """
-    aside = RunDir(run.path / FOLDER / str(1 + max((int(path.name) for path in _folders(run)), default=0)))
+    aside = RunDir(run.path / FOLDER / str(1 + max((int(path.name) for path in _rewound_folders(run)), default=0)))
     for record, copy in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
         later = _lines_after(record, step)
         if later:
@@ -124,7 +123,7 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
 
 
 def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """Yield the files of the rollouts that had not begun at ``step``."""
+    """Yield the files of the rollouts after ``step``."""
     first_rollout = -(-step // steps_per_rollout)
     for path in sorted(run.rollouts_dir.iterdir()):
         match = ROLLOUT_FILE.fullmatch(path.name)
@@ -146,26 +145,24 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def _lines_after(path: Path, step: int) -> bytes:
-    """Return the bytes after the first ``step`` lines of a file."""
     lines = path.read_bytes().split(b"\n", step) if path.is_file() else []
     return lines[step] if len(lines) > step else b""
 
 
-def drop_made_again(run: RunDir) -> None:
-    """Delete the rewound lines that ``run`` has repeated, and their timings."""
-    for aside in _folders(run):
-        for path in list(_files(aside)):
+def delete_repeated_records(run: RunDir) -> None:
+    """Delete the rewound records that ``run`` has repeated, and their timings."""
+    for aside in _rewound_folders(run):
+        for path in list(_visible_files(aside)):
             if _is_repeated(path, run.path / path.relative_to(aside)):
                 path.unlink()
-        if all(path.name == run.timings_path.name for path in _files(aside)):
+        if all(path.name == run.timings_path.name for path in _visible_files(aside)):
             shutil.rmtree(aside)
     folder = run.path / FOLDER
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the folder's records, without hidden files."""
+def _visible_files(folder: Path) -> Iterator[Path]:
     for directory, _, names in os.walk(folder):
         yield from (Path(directory) / name for name in names if not name.startswith("."))
 
@@ -180,18 +177,15 @@ def _is_repeated(old: Path, new: Path) -> bool:
     return set(complete_lines) <= set(new.read_bytes().split(b"\n"))
 
 
-def _folders(run: RunDir) -> list[Path]:
+def _rewound_folders(run: RunDir) -> list[Path]:
     folder = run.path / FOLDER
     return [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
 
 
 def truncate_timings(path: Path, step: int) -> int:
-    """Cut ``path`` after ``step``; return the number of earlier steps without timings.
-
-    Missing or damaged timings are skipped.
-    """
+    """Truncate ``path`` after ``step``, without damaged lines; return the number of earlier steps without timings."""
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    timed = {number: line for line in lines if (number := _step_of(line)) is not None and number <= step}
+    timed = {number: line for line in lines if (number := _parse_step(line)) is not None and number <= step}
     if list(timed) == list(range(1, step + 1)) and lines[:step] == list(timed.values()):
         truncate_jsonl(path, step)
     else:
@@ -199,7 +193,7 @@ def truncate_timings(path: Path, step: int) -> int:
     return step - len(timed)
 
 
-def _step_of(line: bytes) -> int | None:
+def _parse_step(line: bytes) -> int | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

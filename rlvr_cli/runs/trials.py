@@ -1,4 +1,4 @@
-"""Layout of a sweep's folder, for `rlvr sweep`, which writes it, and for readers of its runs."""
+"""Layout of a sweep's folder, for `rlvr sweep` and for readers of its runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ TRIALS = "trials.json"
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return whether a sweep was begun in ``folder``."""
     return (folder / TRIALS).is_file()
 
 
 def read_trials(folder: Path) -> dict[str, Any]:
-    """Return what the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name` and `method`.
+    """Return the content of trials.json, whose `trials` are mappings with `name` and `method`.
 
-    Raises RunError when the file is missing, damaged or of another format.
+    Raises RunError if it is missing, damaged or of another format.
     """
     path = folder / TRIALS
     try:
@@ -33,47 +32,45 @@ def read_trials(folder: Path) -> dict[str, Any]:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
     if isinstance(content, dict) and (fault := other_format(content)):
         raise RunError(f"{folder}: {fault}.")
-    fault = _fault(content)
-    if fault:
-        raise RunError(f"{path}: cannot be read ({fault}). The file was altered.")
+    if problem := _find_problem(content):
+        raise RunError(f"{path}: cannot be read ({problem}). The file was altered.")
     return content  # type: ignore[no-any-return]
 
 
 def attempts_path(folder: Path, trial: str) -> Path:
-    """Return where each attempt at a trial, and how it ended, is recorded."""
+    """Return the record of a trial's attempts and their outcomes."""
     return folder / "state" / trial / "attempts.jsonl"
 
 
 def is_pruned(folder: Path, trial: str) -> bool:
-    """Return whether the last word on a trial was that it is worth no more rollouts."""
+    """Return whether a search pruned the trial, in its last attempt."""
     rows = read_jsonl(attempts_path(folder, trial))
     return bool(rows) and rows[-1].get("outcome") == "pruned"
 
 
-def command_of(content: Mapping[str, Any]) -> str:
-    """Return what continues the sweep, on a command line."""
+def resume_command(content: Mapping[str, Any]) -> str:
+    """Return the command line that continues the sweep."""
     file = recipe_name(Path(str(content.get("file", "FILE"))))
     return shlex.join(map(str, ["rlvr", "sweep", file, *content.get("given", ())]))
 
 
-def command_to_evaluate(content: Mapping[str, Any]) -> str:
-    """Return the command line that evaluates every trial: the sweep again, with the key `eval` in its file."""
+def evaluation_command(content: Mapping[str, Any]) -> str:
+    """Return the command line that evaluates every trial: the sweep again, after adding `eval` to its file."""
     if content.get("eval") is not None:
-        return command_of(content)
+        return resume_command(content)
     file = Path(str(content.get("file", "FILE")))
     if (name := recipe_name(file)) != str(file):
         copied = {**content, "file": file.name}
         return f"rlvr config recipes {name} > {file.name} && {command_to_evaluate(copied)}"
-    return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(file))} && {command_of(content)}"
+    return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(file))} && {resume_command(content)}"
 
 
-def _fault(content: Any) -> str | None:
-    """Return the problem of the content, or None."""
+def _find_problem(content: Any) -> str | None:
     if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
         return "it has no list of trials"
     for key in ("given", "eval"):
         if not isinstance(content.get(key) or [], list):
-            return f"its {key} is no list"
+            return f"its {key} is not a list"
     for number, trial in enumerate(content["trials"], start=1):
         missing = [key for key in ("name", "method") if not isinstance(trial, dict) or key not in trial]
         if missing:

@@ -17,8 +17,8 @@ from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.files import is_held, local_path
 from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.listing import is_run, run_folders
-from rlvr_cli.runs.trials import command_of, command_to_evaluate, is_pruned, is_sweep, read_trials
+from rlvr_cli.runs.listing import find_run_folders, is_run
+from rlvr_cli.runs.trials import evaluation_command, is_pruned, is_sweep, read_trials, resume_command
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.evaluation import Evaluation, held_out
 from rlvr_cli.store.training import Steps, cumulative_costs, read_steps
@@ -139,7 +139,7 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
     if is_run(folder):
         return {folder: [folder]}
     try:
-        runs = list(run_folders(folder).values())
+        runs = list(find_run_folders(folder).values())
     except OSError:
         return {}
     direct = [path for path in runs if path.parent == folder]
@@ -205,7 +205,7 @@ def _unknown_name_message(name: str, root: Path) -> str:
 
 def _top_names(root: Path) -> Iterator[str]:
     try:
-        yield from dict.fromkeys(name.split("/", 1)[0] for name in run_folders(root))
+        yield from dict.fromkeys(name.split("/", 1)[0] for name in find_run_folders(root))
     except OSError:
         return
 
@@ -236,7 +236,7 @@ def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfin
             notes.append(line)
         else:
             problems.append(
-                f"{line} Finish the sweep with `{command_of(content)}`, or compare it as it is with --unfinished."
+                f"{line} Finish the sweep with `{resume_command(content)}`, or compare it as it is with --unfinished."
             )
     return dropped | set(pruned)
 
@@ -246,7 +246,7 @@ def sweep_command(run: Path) -> str | None:
     content = _sweep_of(run)
     if not any(trial["name"] == run.name and trial.get("named", True) for trial in content.get("trials", ())):
         return None
-    return command_of(content)
+    return resume_command(content)
 
 
 def eval_options(run: Path) -> str:
@@ -257,7 +257,7 @@ def eval_options(run: Path) -> str:
 def sweep_evaluation(run: Path) -> str | None:
     """Return the command that evaluates all trials of the run's sweep; None without a sweep, or if it has `eval`."""
     content = _sweep_of(run)
-    return command_to_evaluate(content) if content and content.get("eval") is None else None
+    return evaluation_command(content) if content and content.get("eval") is None else None
 
 
 def index_in_sweep(run: Path) -> int | None:

@@ -12,7 +12,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.nested import flatten
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.listing import check_root, run_folders, run_summary
+from rlvr_cli.runs.listing import check_root, find_run_folders, summarize_run
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import expand_keys, group_runs_by_arm
 from rlvr_cli.store.evaluation import (
@@ -44,7 +44,7 @@ def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -
         by: keys or sections whose values define an arm; none = every key that changes the training except the seed.
     """
     check_root(Path(root))
-    selected = load_runs(names or sorted(run_folders(Path(root))), Path(root), unfinished=True)
+    selected = load_runs(names or sorted(find_run_folders(Path(root))), Path(root), unfinished=True)
     if selected.problems:
         raise UserError(selected.problems)
     members = selected.runs
@@ -52,7 +52,7 @@ def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -
     arm_of = {run.path: name for name, group in group_runs_by_arm(members, keys).items() for run in group}
     rows = []
     for run in members:
-        head = {key: value for key, value in run_summary(run.dir.path).items() if key not in _NOT_COLUMNS}
+        head = {key: value for key, value in summarize_run(run.dir.path).items() if key not in _NOT_COLUMNS}
         rows.append({"run": run.path, "arm": arm_of[run.path], **head, **run.values})
     return _frame(rows, *_OF_RUN, "method")
 

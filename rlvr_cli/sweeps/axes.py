@@ -22,38 +22,35 @@ from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 METHOD, SEED = "method.name", "run.seed"
-# The key of an item of `list` that names it.
+# The key of a `list` item that names its trials.
 NAME = "name"
-SET_BY_THE_SWEEP = {
+RESERVED_KEYS = {
     "run.name": "trials are named by what varies",
     "track.name": "trials are named by what varies",
-    "run.dir": "all trials of a sweep are in one folder; put it into `set`",
+    "run.dir": "all trials of a sweep are in one folder; set it in `set`",
 }
-MOST_TRIALS = 10_000
+MAX_TRIALS = 10_000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The closed range [low, high] that a search samples from; integers only if both ends are.
-
-    ``log``: sample uniformly in the logarithm.
-    """
+    """The closed range [low, high] of a search, of integers if both ends are; ``log``: log-uniform."""
 
     low: float
     high: float
     log: bool
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def value(self, suggested: float) -> float:
-        """Round a suggestion to an integer, or to 6 significant digits (1e-05, not 9.99999999e-06)."""
-        return round(suggested) if self.whole else min(max(float(f"{suggested:.6g}"), self.low), self.high)
+    def round_suggestion(self, suggested: float) -> float:
+        """Round to an integer, or to 6 significant digits (1e-05, not 9.99999999e-06)."""
+        return round(suggested) if self.is_integer else min(max(float(f"{suggested:.6g}"), self.low), self.high)
 
 
-def read_interval(written: Any) -> Interval | None:
-    """Return the interval of `{range: [low, high]}` or `{log_range: [low, high]}`; None for anything else."""
+def parse_interval(written: Any) -> Interval | None:
+    """Parse `{range: [low, high]}` or `{log_range: [low, high]}`; return None for anything else."""
     if not isinstance(written, dict) or len(written) != 1 or not written.keys() <= {"range", "log_range"}:
         return None
     ((kind, ends),) = written.items()
@@ -66,12 +63,12 @@ def read_interval(written: Any) -> Interval | None:
 
 @dataclass(frozen=True)
 class AxisPoint:
-    """Values that are set together, by their full keys (:func:`full_key`), and the line that sets them.
+    """Values set together, by full key (:func:`full_key`), and the line that sets them.
 
     Attributes:
-        name: stands for the values in a trial's name.
-        locations: lines of the values that are from an included file.
-        option: the paths for `--method` if the method is in Python files.
+        name: replaces the values in a trial's name.
+        locations: lines of the values from included files.
+        option: the argument of `--method` for a method in Python files.
     """
 
     values: Mapping[str, Any]
@@ -83,11 +80,7 @@ class AxisPoint:
 
 @dataclass(frozen=True)
 class Axis:
-    """Alternative points; each trial has one.
-
-    Attributes:
-        interval: the range that a search samples from; ``points`` are then its two ends.
-    """
+    """Alternative points, of which each trial has one; with an ``interval`` (in a search) its two ends."""
 
     keys: tuple[str, ...]
     points: tuple[AxisPoint, ...]
@@ -97,7 +90,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """An item of `exclude`: a pattern of names, or values by their full keys; a list matches any of its items."""
+    """An item of `exclude`: a pattern of names, or values by full key; a list matches any of its values."""
 
     location: str
     rule: str | Mapping[str, Any]
@@ -106,20 +99,20 @@ class Exclusion:
     def matches(self, points: Sequence[AxisPoint]) -> bool:
         if isinstance(self.rule, str):
             return fnmatchcase("-".join(split_names(points)[0]), self.rule)
-        values = values_of(points)
+        values = merge_values(points)
         return all(
             key in values
             and any(
-                _normalize(key, values[key]) == _normalize(key, each)
-                for each in (wanted if isinstance(wanted, list) else [wanted])
+                _normalize(key, values[key]) == _normalize(key, value)
+                for value in (excluded if isinstance(excluded, list) else [excluded])
             )
-            for key, wanted in self.rule.items()
+            for key, excluded in self.rule.items()
         )
 
 
 @dataclass(frozen=True)
 class SweepAxes:
-    """The axes of a file, the slowest first, and every problem in them."""
+    """The axes of a file, slowest first, and all of their problems."""
 
     axes: tuple[Axis, ...]
     exclusions: tuple[Exclusion, ...]
@@ -133,92 +126,95 @@ def full_key(key: str) -> str:
 
 
 def read_axes(file: SweepFile, *, import_files: bool = True) -> SweepAxes:
-    """Return the axes of a file: methods, lists, zip, grid, seeds.
+    """Return the axes of a file: methods, list, zip, grid, seeds.
 
     Args:
         import_files: import Python files; otherwise their methods and keys stay as written.
     """
     reader = _AxisReader(file, import_files=import_files)
-    axes = reader.axes()
-    exclusions = reader.exclusions(axes)
+    axes = reader.read_axes()
+    exclusions = reader.read_exclusions(axes)
     return SweepAxes(tuple(axes), tuple(exclusions), tuple(reader.problems))
 
 
 def combinations(axes: SweepAxes, file: SweepFile) -> list[tuple[AxisPoint, ...]]:
-    """Return the product of the axes less the exclusions. Raises ConfigError if an exclusion matches none or all do."""
-    if math.prod(len(axis.points) for axis in axes.axes) > MOST_TRIALS:
-        raise ConfigError([(str(file.path), f"has more than {MOST_TRIALS:,} combinations; vary less in one sweep")])
-    every = list(product(*(axis.points for axis in axes.axes)))
-    excluded = [[each.matches(points) for points in every] for each in axes.exclusions]
+    """Return the product of the axes without the excluded combinations.
+
+    Raises ConfigError for an exclusion without a match, or if every combination is excluded.
+    """
+    if math.prod(len(axis.points) for axis in axes.axes) > MAX_TRIALS:
+        raise ConfigError([(str(file.path), f"has more than {MAX_TRIALS:,} combinations; vary less in one sweep")])
+    all_points = list(product(*(axis.points for axis in axes.axes)))
+    excluded = [[exclusion.matches(points) for points in all_points] for exclusion in axes.exclusions]
     problems = [
-        (each.location, f"exclude: {each.written} matches no trial")
-        for each, row in zip(axes.exclusions, excluded, strict=True)
+        (exclusion.location, f"exclude: {exclusion.written} matches no trial")
+        for exclusion, row in zip(axes.exclusions, excluded, strict=True)
         if not any(row)
     ]
-    remaining = [points for column, points in enumerate(every) if not any(row[column] for row in excluded)]
-    if every and not remaining:
-        problems.append((file.location("exclude"), f"exclude: leaves none of the {len(every)} trials"))
+    remaining = [points for column, points in enumerate(all_points) if not any(row[column] for row in excluded)]
+    if all_points and not remaining:
+        problems.append((file.location("exclude"), f"exclude: excludes all {len(all_points)} trials"))
     if problems:
         raise ConfigError(problems)
     return remaining
 
 
-def values_of(points: Sequence[AxisPoint]) -> dict[str, Any]:
-    """Return the values of a combination by key."""
+def merge_values(points: Sequence[AxisPoint]) -> dict[str, Any]:
+    """Merge the values of a combination by key."""
     return {key: value for point in points for key, value in point.values.items()}
 
 
 def split_names(points: Sequence[AxisPoint]) -> tuple[list[str], dict[str, Any]]:
-    """Split a combination into the names of its named points and the values of the others."""
+    """Split a combination into the names of its named points and the values of the unnamed ones."""
     names = [point.name for point in points if point.name is not None]
-    return names, values_of([point for point in points if point.name is None])
+    return names, merge_values([point for point in points if point.name is None])
 
 
 def _normalize(key: str, value: Any) -> Any:
-    """Normalize a value for comparison: choices to their canonical spelling; true is not 1."""
+    """Return the canonical spelling of a choice, and booleans tagged, since True == 1."""
     plain = KEYS.canonical(tuple(key.split(".")), value)
     return (bool, plain) if isinstance(plain, bool) else plain
 
 
 class _AxisReader:
-    """Reads the axes of a file and collects every problem in ``problems``."""
+    """A reader of a file's axes that collects their problems."""
 
     def __init__(self, file: SweepFile, *, import_files: bool) -> None:
         self.file, self.import_files = file, import_files
         self.problems: list[SpecProblem] = []
 
-    def axes(self) -> list[Axis]:
-        axes = list(self._written_axes())
+    def read_axes(self) -> list[Axis]:
+        axes = list(self._parse_axes())
         if self.import_files:
             axes = [replace(axis, points=tuple(map(self._resolve_method, axis.points))) for axis in axes]
         self._check_setters(axes)
         if not axes and not self.problems:
-            message = "nothing varies: give at least one of methods, seeds, grid, zip and list"
+            message = "nothing varies: set at least one of methods, seeds, grid, zip and list"
             self.problems.append((str(self.file.path), message))
         for axis in axes:
             if not axis.points:
                 keys = ", ".join(axis.keys) or "list"
-                self.problems.append((axis.location, f"{keys}: has no values, so there are no trials"))
+                self.problems.append((axis.location, f"{keys}: must have at least one value"))
         return axes
 
-    def _written_axes(self) -> Iterator[Axis]:
+    def _parse_axes(self) -> Iterator[Axis]:
         spec = self.file.spec
         if spec.methods is not None:
-            yield self._value_axis(METHOD, spec.methods, "methods")
+            yield self._make_value_axis(METHOD, spec.methods, "methods")
         if "list" in spec.model_fields_set:
-            yield from self._list_axes()
+            yield from self._parse_list()
         if spec.zip:
-            yield from self._zip_axis()
+            yield from self._parse_zip()
         for key, written in spec.grid.items():
             if isinstance(written, list):
-                yield self._value_axis(full_key(key), written, "grid", key)
+                yield self._make_value_axis(full_key(key), written, "grid", key)
             else:
-                yield from self._range_axis(key, written)
+                yield from self._parse_range(key, written)
         if spec.seeds is not None:
             seeds = range(spec.seeds) if isinstance(spec.seeds, int) else spec.seeds
-            yield self._value_axis(SEED, seeds, "seeds")
+            yield self._make_value_axis(SEED, seeds, "seeds")
 
-    def exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
+    def read_exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
         """Return the valid items of `exclude`."""
         keys = {key for axis in axes for key in axis.keys}
         exclusions = []
@@ -239,13 +235,13 @@ class _AxisReader:
                 exclusions.append(Exclusion(location, rule, yaml_text(item)))
         return exclusions
 
-    def _value_axis(self, key: str, values: Sequence[Any], *path: str) -> Axis:
+    def _make_value_axis(self, key: str, values: Sequence[Any], *path: str) -> Axis:
         points = tuple(AxisPoint({key: value}, self.file.location(*path, row)) for row, value in enumerate(values))
         return Axis((key,), points, self.file.location(*path))
 
-    def _range_axis(self, key: str, written: Any) -> Iterator[Axis]:
+    def _parse_range(self, key: str, written: Any) -> Iterator[Axis]:
         location = self.file.location("grid", key)
-        interval = read_interval(written) if self.file.spec.search is not None else None
+        interval = parse_interval(written) if self.file.spec.search is not None else None
         if interval is not None:
             ends = tuple(AxisPoint({full_key(key): end}, location) for end in (interval.low, interval.high))
             yield Axis((full_key(key),), ends, location, interval)
@@ -255,11 +251,11 @@ class _AxisReader:
         message = f"{key}: must be a list of values, or a range as {ranges}; got {yaml_text(written)}"
         self.problems.append((location, message))
 
-    def _zip_axis(self) -> Iterator[Axis]:
+    def _parse_zip(self) -> Iterator[Axis]:
         lists, location = self.file.spec.zip, self.file.location("zip")
         if len({len(values) for values in lists.values()}) > 1:
-            lengths = ", ".join(f"{key} has {len(values)}" for key, values in lists.items())
-            self.problems.append((location, f"zip: its lists must have one length; {lengths}"))
+            lengths = ", ".join(f"{len(values)} of {key}" for key, values in lists.items())
+            self.problems.append((location, f"zip: lists must have the same length; got {lengths}"))
             return
         keys, first = tuple(map(full_key, lists)), next(iter(lists))
         points = (
@@ -268,26 +264,27 @@ class _AxisReader:
         )
         yield Axis(keys, tuple(points), location)
 
-    def _list_axes(self) -> Iterator[Axis]:
-        """Yield the axis of a `list` of points, or those of a list of such lists."""
+    def _parse_list(self) -> Iterator[Axis]:
+        """Yield the axis of a `list` of points, or the axes of a list of lists."""
         written = self.file.spec.list
         groups: list[tuple[tuple[Any, ...], Sequence[Any]]] = [(("list",), written)]
         if any(isinstance(item, tuple) for item in written):
             groups = [(("list", row), item if isinstance(item, tuple) else (item,)) for row, item in enumerate(written)]
         for path, items in groups:
-            points = tuple(self._list_point((*path, row), item) for row, item in enumerate(items))
+            points = tuple(self._parse_point((*path, row), item) for row, item in enumerate(items))
             keys = tuple(dict.fromkeys(key for point in points for key in point.values))
             yield Axis(keys, points, self.file.location(*path))
-            self.problems += [(point.location, "list: an item sets no key") for point in points if not point.values]
+            self.problems += [
+                (point.location, "list: must set a key in each item") for point in points if not point.values
+            ]
 
-    def _list_point(self, path: tuple[Any, ...], item: Mapping[str, Any]) -> AxisPoint:
-        """Return an item of `list`; its keys `name` and `include` are not configuration keys."""
+    def _parse_point(self, path: tuple[Any, ...], item: Mapping[str, Any]) -> AxisPoint:
         name, location = item.get(NAME), self.file.location(*path)
         if NAME in item and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
             message = f"list: {NAME}: must be letters, digits and _ - . +; got {yaml_text(name)}"
             self.problems.append((self.file.location(*path, NAME), message))
         if INCLUDE in item and NAME not in item:
-            message = f"list: an item that includes files needs a `{NAME}`; trials are called after it"
+            message = f"list: an item with `{INCLUDE}` needs a `{NAME}`, which names its trials"
             self.problems.append((location, message))
         merged = self._merge_includes(path, item.get(INCLUDE, []))
         direct: dict[str, Any] = {}
@@ -310,8 +307,8 @@ class _AxisReader:
         merged, location = Merged(KEYS), self.file.location(*path, INCLUDE)
         names = [written] if isinstance(written, str) else written
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-            wanted = "must be a file or a list of files, from this file's folder"
-            self.problems.append((location, f"list: {INCLUDE}: {wanted}; got {yaml_text(written)}"))
+            allowed = "must be a file or a list of files, relative to this file's folder"
+            self.problems.append((location, f"list: {INCLUDE}: {allowed}; got {yaml_text(written)}"))
             return merged
         for name in names:
             try:
@@ -325,7 +322,7 @@ class _AxisReader:
         return merged
 
     def _resolve_method(self, point: AxisPoint) -> AxisPoint:
-        """Resolve a method in Python files, relative to the sweep file's folder, to its name."""
+        """Replace a method's Python files, relative to the sweep file's folder, by its name."""
         written = point.values.get(METHOD)
         if not isinstance(written, str) or not names_user_file(written):
             return point
@@ -342,28 +339,28 @@ class _AxisReader:
         options: dict[str, str] = {}
         for point in (point for axis in axes for point in axis.points if point.option is not None):
             if options.setdefault(name := point.values[METHOD], str(point.option)) != point.option:
-                message = f"{options[name]} and {point.option} are both called {name}. Rename one"
+                message = f"{options[name]} and {point.option} both define the method {name}. Rename one."
                 self.problems.append((point.location, message))
         setters: dict[str, str] = {}
         for key in self.file.spec.set:
             location = self.file.location("set", key)
             if key == "run.name":
-                self.problems.append((location, f"set: run.name: {SET_BY_THE_SWEEP[key]}"))
+                self.problems.append((location, f"set: run.name: {RESERVED_KEYS[key]}"))
             setters[full_key(key)] = f"`set` ({location})"
         for axis in axes:
             for key in axis.keys:
-                if key in SET_BY_THE_SWEEP:
-                    self.problems.append((axis.location, f"{key}: {SET_BY_THE_SWEEP[key]}"))
+                if key in RESERVED_KEYS:
+                    self.problems.append((axis.location, f"{key}: {RESERVED_KEYS[key]}"))
                 elif key in setters:
-                    wrong = f"{key} is also set by {setters[key]}. Remove one"
-                    self.problems.append((axis.location, wrong))
+                    message = f"{key} is already set by {setters[key]}. Remove one."
+                    self.problems.append((axis.location, message))
                 setters.setdefault(key, f"another axis ({axis.location})")
 
 
 def _flatten(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in values.items():
-        below = (*path, key)
-        if KEYS.variants(below) and isinstance(value, dict):
-            yield from _flatten(value, below)
+        key_path = (*path, key)
+        if KEYS.variants(key_path) and isinstance(value, dict):
+            yield from _flatten(value, key_path)
         else:
-            yield below, value
+            yield key_path, value

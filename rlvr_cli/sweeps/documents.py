@@ -1,4 +1,4 @@
-"""The printed documents of a sweep: dry run, status, and submitted jobs."""
+"""Result documents of `rlvr sweep`: dry run, status, and submitted jobs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.core.terminal import format_state
 from rlvr_cli.core.text import count, ellipsize, format_duration
 from rlvr_cli.launch.slurm_state import has_ended
-from rlvr_cli.planning.plan import Speed, duration, measured_speed
+from rlvr_cli.planning.plan import Speed, estimate_duration, measure_speed
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.sweeps.axes import Axis
 from rlvr_cli.sweeps.driver import WorkerOptions
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, SweepDir
-from rlvr_cli.sweeps.prepare import check_optuna, prepare_sweep, same_gradient_arms
-from rlvr_cli.sweeps.progress import COLUMNS, state_counts, trials_progress
-from rlvr_cli.sweeps.ranking import confirmation, rank
+from rlvr_cli.sweeps.prepare import check_optuna, find_same_gradient_arms, prepare_sweep
+from rlvr_cli.sweeps.progress import COLUMNS, read_all_progress, state_counts
+from rlvr_cli.sweeps.ranking import confirmation_command, rank_arms
 from rlvr_cli.sweeps.rows import reported_tables
-from rlvr_cli.sweeps.search_space import axis_name, labels
-from rlvr_cli.sweeps.slurm import dry_run as slurm_scripts
-from rlvr_cli.sweeps.slurm_queue import trial_jobs, with_jobs
+from rlvr_cli.sweeps.search_space import axis_name, categories
+from rlvr_cli.sweeps.slurm import render_scripts
+from rlvr_cli.sweeps.slurm_queue import apply_job_states, read_trial_jobs
 
 # The maximum number of cluster jobs in a message.
 SHOWN_JOBS = 6
@@ -30,20 +31,20 @@ COSTS = ("rollouts", "completions", "steps")
 
 
 def status_document(folder: SweepDir) -> ResultDocument:
-    """Show the state of each trial, the arms if the sweep has an objective, and the state of a search."""
+    """Return the state of each trial, of a search, and the arms if the sweep has an objective."""
     plan = folder.read_plan()
     try:
-        jobs, unknown = trial_jobs(folder), None
+        jobs, queue_error = read_trial_jobs(folder), None
     except UserError as error:
-        jobs, unknown = {}, " ".join(error.problems)
-    progress = with_jobs(trials_progress(folder, plan), jobs)
+        jobs, queue_error = {}, " ".join(error.problems)
+    progress = apply_job_states(read_all_progress(folder, plan), jobs)
     statuses = [trial.status for trial in progress]
     queued = [f"{trial} {job.id}" for trial, job in jobs.items() if not has_ended(job.state)]
-    running = bool(queued) or folder.running()
+    running = bool(queued) or folder.is_running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
     lines = [f"{folder.path}: {state_counts(progress)}; {'running' if running else 'not running'}"]
     lines += [f"in Slurm: {ellipsize(queued, SHOWN_JOBS)}"] if queued else []
-    lines += [unknown] if unknown else []
+    lines += [queue_error] if queue_error else []
     pending = [status.entry.name for status in statuses if status.state in OPEN]
     if ended := [f"{name}'s job {jobs[name].id} {jobs[name].state}" for name in pending if name in jobs]:
         lines.append(f"ended: {ellipsize(ended, SHOWN_JOBS)}; continue with: {plan.command}")
@@ -51,7 +52,7 @@ def status_document(folder: SweepDir) -> ResultDocument:
         output = f" (output: {folder.output_path(status.entry)})" if status.state == "failed" else ""
         if status.state in ("failed", "pruned"):
             lines.append(f"{status.entry.name} {status.state}: {status.reason}{output}")
-    lines += [f"no longer named by the sweep file: {', '.join(dropped)}"] if dropped else []
+    lines += [f"removed from the sweep file: {', '.join(dropped)}"] if dropped else []
     data: dict[str, Any] = {
         "sweep": plan.name,
         "folder": str(folder.path),
@@ -61,7 +62,7 @@ def status_document(folder: SweepDir) -> ResultDocument:
             for trial in progress
             for job in [jobs.get(trial.status.entry.name)]
         ],
-        "queue_unknown": unknown,
+        "queue_unknown": queue_error,
         "no_longer_named": dropped,
     }
     tables = [Table("", COLUMNS, [trial.cells() for trial in progress])]
@@ -69,9 +70,9 @@ def status_document(folder: SweepDir) -> ResultDocument:
         ended_text = f"; ended: {search.ended}" if search.ended else ""
         lines.append(f"search: {search.configurations} configurations{ended_text}")
         data["search"] = asdict(search)
-    if (ranking := rank(folder, plan, statuses)) is not None:
+    if (ranking := rank_arms(folder, plan, statuses)) is not None:
         tables.append(ranking.table())
-        confirm = confirmation(folder, plan)
+        confirm = confirmation_command(folder, plan)
         lines += [*ranking.sentences(), *([f"confirm: {confirm}"] if confirm else [])]
         data["objective"] = {**ranking.as_json(), "confirm": confirm}
     return ResultDocument(tables=tables, data=data, after=lines, rows=data["trials"])
@@ -80,7 +81,7 @@ def status_document(folder: SweepDir) -> ResultDocument:
 def submitted_document(
     folder: SweepDir, submitted: Sequence[Mapping[str, str]], notes: Sequence[str] = ()
 ) -> ResultDocument:
-    """Show the submitted arrays (each a mapping from trial names to job ids) and the state of all trials."""
+    """Return the submitted arrays (each maps trial names to job ids) and the state of all trials."""
     status = status_document(folder)
     lines = [*notes, *folder.read_plan().notes()]
     arrays = [{"job": next(iter(jobs.values())).partition("_")[0], "trials": list(jobs)} for jobs in submitted]
@@ -88,39 +89,39 @@ def submitted_document(
         number = len(array["trials"])
         lines.append(f"submitted {number} trial{'s as the array' if number > 1 else ' as job'} {array['job']}")
     if not arrays:
-        lines.append("nothing was submitted: every waiting trial is in the queue already")
+        lines.append("nothing was submitted: every waiting trial is already in the queue")
     if any(trial["state"] == "failed" for trial in status.rows):
         lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
-    lines.append(f"see their state: rlvr sweep status {folder.path}; stop them: rlvr sweep stop {folder.path}")
+    lines.append(f"status: rlvr sweep status {folder.path}; stop: rlvr sweep stop {folder.path}")
     data = {**status.data, "jobs": arrays, "notes": list(notes)}
     return replace(status, data=data, after=[*status.after, *lines])
 
 
 def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: Speed | None) -> ResultDocument:
-    """Show the dry run of a grid: trials and their status, remaining cost, arms with one gradient, Slurm scripts.
+    """Return the dry run of a grid: trials, remaining cost, arms with the same gradient, Slurm scripts.
 
     Args:
-        speed: for the duration; None = measured on the sweep's first finished trial.
+        speed: of the estimated duration; None = measured on the first trained trial.
     """
     folder = SweepDir(sweep.folder)
     prepared = prepare_sweep(sweep, folder)
-    progress = trials_progress(folder, prepared.plan)
+    progress = read_all_progress(folder, prepared.plan)
     todo = [trial.status.entry for trial in progress if not trial.status.trained]
     cost = {key: sum(getattr(entry, key) for entry in todo) for key in COSTS}
-    same = same_gradient_arms(sweep)
-    done = next((trial.status.entry.name for trial in progress if trial.status.trained), None)
-    if speed is None and done is not None:
-        speed = measured_speed(RunDir(folder.path / done))
+    same = find_same_gradient_arms(sweep)
+    trained = next((trial.status.entry.name for trial in progress if trial.status.trained), None)
+    if speed is None and trained is not None:
+        speed = measure_speed(RunDir(folder.path / trained))
     workers = options.workers or (max(len(todo), 1) if submit else 1)
     ids, seconds = {entry.id for entry in todo}, None
     if speed is not None:
         configs = [trial.config for trial in sweep.trials if trial.id in ids]
         times = [
-            duration(each.batch.completions * each.train.rollouts, each.rollout.max_new_tokens, speed)
-            for each in configs
+            estimate_duration(config.batch.completions * config.train.rollouts, config.rollout.max_new_tokens, speed)
+            for config in configs
         ]
-        seconds = sum(each.at_most if each.expected is None else each.expected for each in times) / workers
-    scripts = slurm_scripts(sweep, folder, prepared.plan, options) if submit else []
+        seconds = sum(time.at_most if time.expected is None else time.expected for time in times) / workers
+    scripts = render_scripts(sweep, folder, prepared.plan, options) if submit else []
     reported = reported_tables(sweep.file, {trial.row for trial in sweep.trials})
     trials = [{**trial.as_json(), **{key: getattr(trial.status.entry, key) for key in COSTS}} for trial in progress]
     lines = [
@@ -155,7 +156,7 @@ def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: 
 
 
 def search_document(sweep: Sweep) -> ResultDocument:
-    """Show the dry run of a search: its space, the number of configurations, and the maximum cost."""
+    """Return the dry run of a search: its space, the number of configurations, and the maximum cost."""
     assert sweep.space is not None and sweep.objective is not None and sweep.file.spec.search is not None
     check_optuna()
     spec, budget, seeds = sweep.file.spec.search, sweep.file.spec.budget, len(sweep.space.seeds)
@@ -168,7 +169,7 @@ def search_document(sweep: Sweep) -> ResultDocument:
     number = f"{min(limits):,} configurations" if limits else "configurations until the budget is spent"
     lines = [f"{spec.sampler} search for {sweep.objective}: {number}, {per}; at most {rollouts:,} rollouts together"]
     if size is not None and (spec.trials is None or size <= spec.trials):
-        lines.append(f"the space has {size:,} combinations: a grid runs each once as well")
+        lines.append(f"the space has {size:,} combinations: a grid would run each once")
     if spec.pruning is not None:
         lines.append(
             "pruning: a configuration whose first seed is below the median at a held-out evaluation is stopped, once "
@@ -190,19 +191,19 @@ def search_document(sweep: Sweep) -> ResultDocument:
     return ResultDocument(tables=[table], data=data, after=[*lines, *prepared.notes], rows=axes)
 
 
-def _reported_table(printed: Mapping[str, Any]) -> Table:
+def _reported_table(reported: Mapping[str, Any]) -> Table:
     rows = [
         (name, *("-" if value is None else f"{value:g}" for value in values))
-        for name, values in printed["rows"].items()
+        for name, values in reported["rows"].items()
     ]
-    title = f"reported in {printed['place']} ({printed['unit']}), not ours:"
-    return Table(title, ("trial", *printed["columns"]), rows)
+    title = f"Reported in {reported['place']} ({reported['unit']}), not measured here:"
+    return Table(title, ("trial", *reported["columns"]), rows)
 
 
-def _describe_axis(axis: Any) -> dict[str, str]:
+def _describe_axis(axis: Axis) -> dict[str, str]:
     interval = axis.interval
     if interval is None:
-        texts = [label.removeprefix(f"{axis.keys[0]}=") if len(axis.keys) == 1 else label for label in labels(axis)]
+        texts = [label.removeprefix(f"{axis.keys[0]}=") if len(axis.keys) == 1 else label for label in categories(axis)]
         return {"kind": "one of", "values": "; ".join(texts) if len(axis.keys) > 1 else ", ".join(texts)}
-    kind = f"{'logarithmic' if interval.log else 'uniform'}{', whole numbers' if interval.whole else ''}"
+    kind = f"{'logarithmic' if interval.log else 'uniform'}{', whole numbers' if interval.is_integer else ''}"
     return {"kind": kind, "values": f"{interval.low:g} to {interval.high:g}"}

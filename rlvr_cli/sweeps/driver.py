@@ -1,4 +1,4 @@
-"""Run a sweep: a worker process for each trial, a live table, and a save of all trials on a stop signal."""
+"""Run a sweep: a worker process per trial, a live table, and a save of all trials on a stop signal."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import check_no_link
 from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.core.text import count
-from rlvr_cli.launch.stopping import StopRequest, say
+from rlvr_cli.launch.stopping import StopRequest, print_line
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write_sweep
 from rlvr_cli.sweeps.progress import SweepScreen, TrialProgress, read_progress
-from rlvr_cli.sweeps.ranking import rank, write_confirmation
+from rlvr_cli.sweeps.ranking import rank_arms, write_confirmation
 from rlvr_cli.sweeps.slots import Slot, allocate_slots
 
 WORKER = "rlvr_cli.sweeps.worker"
-# Seconds between two looks at the workers and their trials.
-TICK = 0.5
-# Seconds between two looks at the trials that other processes hold, whose end nothing announces.
-TICK_ELSEWHERE = 30.0
+POLL_SECONDS = 0.5
+# The poll interval for trials that other processes hold.
+REMOTE_POLL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The number of workers (None = one per free slot), and flags for each command that they run."""
+    """The number of workers (None = one per free slot), and flags for their commands."""
 
     workers: int | None = None
     flags: tuple[str, ...] = ()
 
 
 def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> int:
-    """Run or continue ``sweep``; return 0 if all is done, 1 if trials failed, 128 + signal if it was stopped.
+    """Run or continue ``sweep``; return 0 if all trials finished, 1 if some failed, 128 + signal if stopped.
 
     Raises UserError before any trial starts, RunError if a worker fails.
     """
@@ -54,12 +53,12 @@ def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> int:
     worker_slots = allocate_slots(options.workers, sweep.file.spec.slots.model_dump())
     prepare_sweep(sweep, folder)
     make_folder(folder)
-    with folder.locked():
+    with folder.lock():
         prepared = prepare_sweep(sweep, folder)
         write_sweep(sweep, folder, prepared.plan)
         for note in prepared.notes:
-            say(console, note)
-        return _Driver(folder, prepared.plan, worker_slots, options.flags, console).drive()
+            print_line(console, note)
+        return _Driver(folder, prepared.plan, worker_slots, options.flags, console).run()
 
 
 def retry_trials(folder: SweepDir, names: Sequence[str], options: WorkerOptions, *, console: Console) -> int:
@@ -68,9 +67,9 @@ def retry_trials(folder: SweepDir, names: Sequence[str], options: WorkerOptions,
     if plan.search is not None:
         check_optuna()
     worker_slots = allocate_slots(options.workers, plan.slots)
-    with folder.locked():
+    with folder.lock():
         reopen_trials(folder, plan, names)
-        return _Driver(folder, plan, worker_slots, options.flags, console).drive()
+        return _Driver(folder, plan, worker_slots, options.flags, console).run()
 
 
 def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list[Entry]:
@@ -83,7 +82,7 @@ def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> li
         if name not in failed
     ]
     if problems or not failed:
-        raise UserError(problems or f"{folder.path}: no trial has failed; there is nothing to retry.")
+        raise UserError(problems or f"{folder.path}: no trial has failed.")
     chosen = [failed[name] for name in names or failed]
     for entry in chosen:
         folder.record(entry, "retry")
@@ -92,7 +91,7 @@ def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> li
 
 @dataclass
 class _Worker:
-    """The process that runs the trial ``entry``; ``pruned``: it got SIGTERM because the search stops its trial."""
+    """The process that runs the trial ``entry``; ``pruned``: it got SIGTERM because the search prunes the trial."""
 
     entry: Entry
     process: subprocess.Popen[bytes]
@@ -100,7 +99,7 @@ class _Worker:
 
 
 class _Driver:
-    """Runs a sweep; the caller holds its lock."""
+    """The driver of a sweep; the caller holds its lock."""
 
     def __init__(
         self, folder: SweepDir, plan: SweepPlan, slots: Sequence[Slot], flags: Sequence[str], console: Console
@@ -108,8 +107,8 @@ class _Driver:
         self.folder, self.plan, self.slots, self.flags, self.console = folder, plan, slots, flags, console
         self.workers: dict[int, _Worker] = {}
         self.progress: dict[str, TrialProgress] = {}
-        self.elsewhere_at = 0.0
-        # Whether the search suggests nothing more until a trial ends.
+        self.next_remote_poll = 0.0
+        # True if the search has no further suggestion until a trial ends.
         self.exhausted = False
         self.search = None
         if plan.search is not None:
@@ -117,16 +116,16 @@ class _Driver:
 
             self.search = Search(folder, plan)
 
-    def drive(self) -> int:
+    def run(self) -> int:
         """Run until no trial is open or the sweep is stopped; return the exit code."""
         terminated = False
         with StopRequest() as stop, SweepScreen(self.console) as screen:
-            self._look(self.plan.named)
-            for trial in self._shown():
-                # The driver may have been killed after the end of a trial and before the decision on it.
+            self._refresh(self.plan.named)
+            for trial in self._trials():
+                # A driver may have been killed after the end of a trial and before the decision to prune it.
                 if trial.status.state in ("finished", "failed"):
                     self._prune(trial.status.entry)
-            for line in (self._announcement(), *self.plan.notes()):
+            for line in (self._start_message(), *self.plan.notes()):
                 screen.message(line)
             try:
                 while True:
@@ -136,64 +135,64 @@ class _Driver:
                     elif not terminated:
                         terminated = True
                         self._signal_workers(signal.SIGTERM)
-                    self._look([worker.entry for worker in self.workers.values()])
-                    self._look_elsewhere()
-                    screen.show(self._shown())
+                    self._refresh([worker.entry for worker in self.workers.values()])
+                    self._refresh_remote()
+                    screen.show(self._trials())
                     if not self.workers and (stop.signal is not None or self._is_settled()):
                         break
-                    time.sleep(TICK)
+                    time.sleep(POLL_SECONDS)
             finally:
                 # A trial's process dies with its worker.
                 self._signal_workers(signal.SIGKILL)
                 for worker in self.workers.values():
                     worker.process.wait()
                 self.folder.close_attempts(self.plan)
-            self._look(self.plan.named)
-            screen.show(self._shown())
-        now = self._shown()
-        ranking = rank(self.folder, self.plan, [trial.status for trial in now])
+            self._refresh(self.plan.named)
+            screen.show(self._trials())
+        trials = self._trials()
+        ranking = rank_arms(self.folder, self.plan, [trial.status for trial in trials])
         if ranking is not None and stop.signal is None:
             write_confirmation(self.folder, self.plan, ranking)
-        failed = any(trial.status.state == "failed" for trial in now)
+        failed = any(trial.status.state == "failed" for trial in trials)
         return stop.exit_code if stop.signal is not None else int(failed)
 
-    def _look(self, entries: Sequence[Entry]) -> None:
-        """Read the state and the latest numbers of ``entries``."""
+    def _refresh(self, entries: Sequence[Entry]) -> None:
+        """Read the state and the latest metrics of ``entries``."""
         for entry in entries:
             self.progress[entry.id] = read_progress(self.folder, self.folder.status(self.plan, entry))
 
-    def _look_elsewhere(self) -> None:
-        """Read the trials that other processes hold, from time to time."""
-        if time.monotonic() > self.elsewhere_at:
-            self.elsewhere_at = time.monotonic() + TICK_ELSEWHERE
-            busy = [trial.status.entry for trial in self._shown() if trial.status.state in ("running", "evaluating")]
-            self._look(busy)
+    def _refresh_remote(self) -> None:
+        """Refresh the running trials, which other processes may hold, every :data:`REMOTE_POLL_SECONDS`."""
+        if time.monotonic() > self.next_remote_poll:
+            self.next_remote_poll = time.monotonic() + REMOTE_POLL_SECONDS
+            busy = [trial.status.entry for trial in self._trials() if trial.status.state in ("running", "evaluating")]
+            self._refresh(busy)
 
-    def _shown(self) -> list[TrialProgress]:
+    def _trials(self) -> list[TrialProgress]:
         return [self.progress[entry.id] for entry in self.plan.named]
 
     def _is_settled(self) -> bool:
-        return not any(trial.status.state in (*OPEN, "running", "evaluating") for trial in self._shown())
+        return not any(trial.status.state in (*OPEN, "running", "evaluating") for trial in self._trials())
 
-    def _announcement(self) -> str:
+    def _start_message(self) -> str:
         trials = count(len(self.plan.named), "trial")
         if self.search is not None:
             trials = f"a search, {trials} so far" if self.plan.named else "a search"
         return f"sweep {self.folder.path}: {trials}, {count(len(self.slots), 'worker')}"
 
     def _start_workers(self) -> None:
-        """Start a worker for an open trial in each free slot, and prune the trials that the search stops."""
+        """Start a worker for an open trial in each free slot, and stop the workers of pruned trials."""
         for worker in self.workers.values():
-            if not worker.pruned and self.search is not None and self.search.pruned(worker.entry):
+            if not worker.pruned and self.search is not None and self.search.prune_decision(worker.entry):
                 # A second signal would end the trial without saving it.
                 worker.pruned = True
                 worker.process.terminate()
         for number, slot in enumerate(self.slots):
             if number not in self.workers and (entry := self._next_trial()) is not None:
-                self.workers[number] = _Worker(entry, self._start(number, slot, entry))
+                self.workers[number] = _Worker(entry, self._spawn_worker(number, slot, entry))
 
     def _next_trial(self) -> Entry | None:
-        """Return an open trial without a worker, if need be of a configuration that the search suggests."""
+        """Return an open trial without a worker, else one of a newly suggested configuration."""
         running = {worker.entry.id for worker in self.workers.values()}
         while True:
             for entry in self.plan.named:
@@ -202,26 +201,26 @@ class _Driver:
                 return entry
             if self.search is None or self.exhausted:
                 return None
-            known = len(self.plan.trials)
+            count_before = len(self.plan.trials)
             self.plan = self.search.advance(self.plan, running)
-            self._look(self.plan.trials[known:])
-            self.exhausted = len(self.plan.trials) == known
+            self._refresh(self.plan.trials[count_before:])
+            self.exhausted = len(self.plan.trials) == count_before
 
     def _prune(self, entry: Entry) -> bool:
-        """Record that the search stops a trial that has no worker, and return whether it does."""
-        decision = None if self.search is None else self.search.pruned(entry)
+        """Record a trial without a worker as pruned if the search stops it; return whether it does."""
+        decision = None if self.search is None else self.search.prune_decision(entry)
         if decision is None:
             return False
         with self.folder.lease(entry) as acquired:
             if acquired:
                 self.folder.record(entry, "end", outcome="pruned", exit_code=None, **decision)
-        self._look([entry])
+        self._refresh([entry])
         return True
 
-    def _start(self, number: int, slot: Slot, entry: Entry) -> subprocess.Popen[bytes]:
+    def _spawn_worker(self, number: int, slot: Slot, entry: Entry) -> subprocess.Popen[bytes]:
         arguments = [str(self.folder.path), entry.name, str(number), json.dumps(slot.cores), *self.flags]
-        check_no_link(self._log(number))
-        with self._log(number).open("wb") as log:
+        check_no_link(self._log_path(number))
+        with self._log_path(number).open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", WORKER, *arguments],
                 env={**os.environ, **slot.environment()},
@@ -244,19 +243,18 @@ class _Driver:
             if code < 0 and not stopping:
                 screen.message(f"worker {number} was killed by {signal.Signals(-code).name}; its trial continues")
             elif code > 0:
-                lines = self._log(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                lines = self._log_path(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 last = lines[-1] if lines else f"exit code {code}"
                 raise RunError(
-                    f"worker {number} of {self.folder.path} failed: {last} (its output: {self._log(number)}). The "
+                    f"worker {number} of {self.folder.path} failed: {last} (its output: {self._log_path(number)}). The "
                     f"other trials were stopped; continue with: {self.plan.command}"
                 )
             if not self._prune(worker.entry):
-                self._look([worker.entry])
+                self._refresh([worker.entry])
 
     def _signal_workers(self, number: signal.Signals) -> None:
         for worker in self.workers.values():
-            if worker.process.poll() is None:
-                worker.process.send_signal(number)
+            worker.process.send_signal(number)
 
-    def _log(self, number: int) -> Path:
+    def _log_path(self, number: int) -> Path:
         return self.folder.state_dir / f"worker-{number}.txt"

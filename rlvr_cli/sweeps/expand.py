@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,34 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import format_override, override_label, parse_override
 from rlvr_cli.core.text import ellipsize
 from rlvr_cli.models.reading import check_readable
-from rlvr_cli.sweeps.axes import METHOD, AxisPoint, SweepAxes, combinations, full_key, read_axes, values_of
-from rlvr_cli.sweeps.naming import combination_name, config_hash, make_unique, short_varying_keys
+from rlvr_cli.sweeps.axes import (
+    METHOD,
+    RESERVED_KEYS,
+    AxisPoint,
+    SweepAxes,
+    combinations,
+    full_key,
+    merge_values,
+    read_axes,
+)
+from rlvr_cli.sweeps.naming import abbreviate_varying_keys, combination_name, config_digest, make_unique
 from rlvr_cli.sweeps.objective import (
     Objective,
-    benchmarks_of,
     eval_arguments,
     eval_problems,
     pruning_problems,
     read_objective,
+    trial_benchmarks,
 )
 from rlvr_cli.sweeps.rows import (
     combination_layers,
-    located_set,
+    file_overrides,
     match_rows,
+    replace_seeds,
     reported_problems,
     row_names,
-    with_seeds,
 )
-from rlvr_cli.sweeps.search_space import Space, search_space
+from rlvr_cli.sweeps.search_space import Space, read_search_space
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 SHOWN_TRIALS = 3
@@ -43,15 +53,15 @@ SHOWN_TRIALS = 3
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a sweep.
+    """A trial of a sweep: one training run.
 
     Attributes:
-        name: the name of its run, from the values that vary.
-        id: the hash of its configuration (:func:`config_hash`).
+        name: of its run, from the values that vary.
+        id: the digest of its configuration (:func:`config_digest`).
         method: the argument of `--method`; None = the method of the base configuration.
-        overrides: `set`, the command line's, the axes'.
+        overrides: of `set`, the command line and the axes.
         varies: the values of the axes, by key.
-        row: its name without the seed; "" in a search, which has no rows.
+        row: its name without the seed; "" in a search.
     """
 
     name: str
@@ -65,13 +75,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file with its trials, in the order of their start.
+    """A sweep file with its trials, in start order.
 
     Attributes:
         trials: empty in a search.
-        cli_overrides: the command line's overrides.
-        space, corners: the space of a search, and trials at its ends.
-        flags: command-line options that select trials; the command that continues the sweep repeats them.
+        cli_overrides: of the command line.
+        space, corners: the space of a search, and trials at its corners; of a grid all trials.
+        flags: command-line options that select trials, repeated to continue the sweep.
     """
 
     file: SweepFile
@@ -90,14 +100,14 @@ class Sweep:
 
     @property
     def bound(self) -> int:
-        """The maximum rollouts of one configuration of a search, over all of its seeds."""
+        """The maximum rollouts of one configuration of a search, all seeds together."""
         assert self.space is not None
         return len(self.space.seeds) * max(trial.config.train.rollouts for trial in self.corners)
 
 
-def folder_of(file: SweepFile) -> Path:
+def sweep_folder(file: SweepFile) -> Path:
     """Return the folder of a sweep, without importing user files. Raises UserError."""
-    return Path(load_config(file.base, overrides=[text for _, text in located_set(file)]).run.dir) / file.name
+    return Path(load_config(file.base, overrides=[text for _, text in file_overrides(file)]).run.dir) / file.name
 
 
 def expand(
@@ -108,29 +118,29 @@ def expand(
     Args:
         overrides: of the command line; they take precedence over `set`.
         only: a pattern of the trials' names without seeds.
-        seeds: replaces the file's seeds: their number, or a list.
+        seeds: replaces the file's seeds: a number of seeds, or a list.
     Raises:
-        UserError: every problem of the file, its axes and each trial's configuration, with its line.
+        UserError: all problems of the file, its axes and the trials' configurations, with their lines.
     """
     if seeds is not None:
-        file = with_seeds(file, seeds)
+        file = replace_seeds(file, seeds)
     axes = read_axes(file)
-    common = [*located_set(file), *((override_label(text), text) for text in overrides)]
-    problems = [*axes.problems, *_override_problems(overrides, axes), *_misplaced_files(common, axes)]
+    common = [*file_overrides(file), *((override_label(text), text) for text in overrides)]
+    problems = [*axes.problems, *_override_problems(overrides, axes), *_file_problems(common, axes)]
     space = None
     if file.spec.search is not None:
-        space, space_problems = search_space(file, axes)
+        space, space_problems = read_search_space(file, axes)
         problems += space_problems
     if problems:
         raise ConfigError(problems)
     # A search has no list of trials; check the corners of its space.
     points = combinations(axes, file) if space is None else [(*corner, space.seeds[0]) for corner in space.corners()]
     rows = row_names(file, axes.axes, points, overrides)
-    shorts = short_varying_keys(axes.axes, points)
+    shorts = abbreviate_varying_keys(axes.axes, points)
     problems += reported_problems(file, rows)
     if only is not None:
-        chosen = match_rows(rows, only)
-        points, rows = [points[index] for index in chosen], [rows[index] for index in chosen]
+        selected = match_rows(rows, only)
+        points, rows = [points[index] for index in selected], [rows[index] for index in selected]
     trials: list[Trial] = []
     combos: list[tuple[AxisPoint, ...]] = []
     failing: dict[SpecProblem, list[str]] = {}
@@ -139,17 +149,17 @@ def expand(
             trials.append(make_trial(file.base, common, combination, shorts, [trial.name for trial in trials], row))
             combos.append(combination)
         except UserError as error:
-            name = combination_name(combination, shorts, values_of(combination).get(METHOD, row))
+            name = combination_name(combination, shorts, merge_values(combination).get(METHOD, row))
             for problem in _locate_problems(error, file, combination):
                 failing.setdefault(problem, []).append(name)
     for (location, message), names in failing.items():
-        which = (
+        suffix = (
             f" (trial{'s' if len(names) > 1 else ''} {ellipsize(names, SHOWN_TRIALS)})"
             if len(names) < len(points)
             else ""
         )
-        problems.append((location, f"{message}{which}"))
-    problems += _duplicates(trials, combos)
+        problems.append((location, f"{message}{suffix}"))
+    problems += _duplicate_problems(trials, combos)
     evaluated, set_problems = _evaluation_configs(file, common, trials, combos)
     problems += [*set_problems, *eval_problems(file, evaluated)]
     objective, objective_problems = read_objective(file, [trial.config for trial in trials], evaluated)
@@ -175,8 +185,8 @@ def make_trial(
     """Return the trial of a combination. Raises UserError for an invalid configuration, with the lines that set it.
 
     Args:
-        common: labels and texts of the overrides that all trials have.
-        shorts: the keys in its name, abbreviated. taken: names of other trials. row: its name without the seed.
+        common: labels and texts of the overrides of all trials.
+        shorts: abbreviations of the keys in its name. taken: names of other trials. row: its name without the seed.
     """
     method: str | None = None
     overrides = [text for _, text in common]
@@ -189,13 +199,13 @@ def make_trial(
     config = load_config([SweepRow(tuple(base), combination_layers(common, combination))], import_files=True)
     check_training(config)
     check_readable(config)
-    id_ = config_hash(config)
+    id_ = config_digest(config)
     name = make_unique(combination_name(combination, shorts, config.method.name), id_, taken)
-    return Trial(name, id_, method, tuple(overrides), values_of(combination), config, row)
+    return Trial(name, id_, method, tuple(overrides), merge_values(combination), config, row)
 
 
 def _locate_problems(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[SpecProblem]:
-    """Return the problems of an error with their lines; a message that starts with a key gets the key's line."""
+    """Return the problems of an error; a message that starts with a key gets the key's line."""
     if isinstance(error, ConfigError):
         return list(error.by_origin)
     locations = {key: file.location("set", key) for key in file.spec.set}
@@ -204,7 +214,7 @@ def _locate_problems(error: UserError, file: SweepFile, combination: tuple[AxisP
 
 
 def _override_problems(overrides: Sequence[str], axes: SweepAxes) -> list[SpecProblem]:
-    """Return the problems of the command line's overrides: they may not set a key that an axis or the sweep sets."""
+    """Return the problems of command-line overrides, which may not set the key of an axis, or the name."""
     problems: list[SpecProblem] = []
     for text in overrides:
         key = full_key(text.partition("=")[0].strip())
@@ -212,12 +222,12 @@ def _override_problems(overrides: Sequence[str], axes: SweepAxes) -> list[SpecPr
         if axis is not None:
             problems.append((override_label(text), f"{key} is an axis ({axis.location}), which would override it"))
         elif key == "run.name":
-            problems.append((override_label(text), "run.name: trials are named by what varies"))
+            problems.append((override_label(text), f"{key}: {RESERVED_KEYS[key]}"))
     return problems
 
 
-def _misplaced_files(common: Sequence[tuple[str, str]], axes: SweepAxes) -> list[SpecProblem]:
-    """Report Python files of methods and tasks where the sweep does not copy them: overrides, and axes of tasks."""
+def _file_problems(common: Sequence[tuple[str, str]], axes: SweepAxes) -> list[SpecProblem]:
+    """Return the problems of Python files of methods and tasks that the sweep does not copy: in overrides and axes."""
     points = [point for axis in axes.axes for point in axis.points]
     texts = [*common, *((point.location, format_override(*item)) for point in points for item in point.values.items())]
     problems: list[SpecProblem] = []
@@ -238,10 +248,10 @@ def _search_problems(sweep: Sweep) -> list[SpecProblem]:
     location, configs = file.location("search"), [trial.config for trial in sweep.corners]
     problems: list[SpecProblem] = []
     if spec.objective is None:
-        message = "search: needs an `objective`, the metric to optimize, for example `objective: accuracy`"
+        message = "search: needs an `objective`, the metric to optimize, as `objective: accuracy`"
         problems.append((location, message))
     if spec.search.trials is None and spec.budget is None:
-        message = "search: has no end; set `trials` (a number of configurations) or `budget` (a number of rollouts)"
+        message = "search: must have an end; set `trials` (configurations) or `budget` (rollouts)"
         problems.append((location, message))
     if spec.search.pruning is not None and spec.objective is not None:
         lines = pruning_problems(spec.objective.metric, configs)
@@ -255,15 +265,15 @@ def _evaluation_configs(
     trials: Sequence[Trial],
     combos: Sequence[tuple[AxisPoint, ...]],
 ) -> tuple[list[Config], list[SpecProblem]]:
-    """Return the configurations with the sweep's `eval`, for the evaluation of finished trials, and their problems.
+    """Return the configurations for the evaluation of finished trials, and the problems of the sweep's `eval`.
 
-    A benchmark sets the keys of the task, so only the values of the section `eval` are checked.
+    A benchmark sets the keys of the task, so only values of the section `eval` are checked.
     """
     spec = file.spec.eval
     as_trained = [trial.config for trial in trials]
     if spec is None:
         return as_trained, []
-    on_benchmarks = any(benchmarks_of(spec, config) for config in as_trained)
+    on_benchmarks = any(trial_benchmarks(spec, config) for config in as_trained)
     texts: list[tuple[str, str]] = []
     unknown: list[SpecProblem] = []
     for key, value in spec.set.items():
@@ -276,7 +286,7 @@ def _evaluation_configs(
     if spec.samples is not None:
         texts.append((file.location("eval", "samples"), format_override("eval.samples", spec.samples)))
     if spec.samples is not None or spec.pass_at:
-        # As in `rlvr eval`, samples without a k leave the k that they allow.
+        # As in `rlvr eval`: samples without a k keep every default k up to their number.
         texts.append((file.location("eval", "pass_at"), format_override("eval.pass_at", list(spec.pass_at))))
     if not texts:
         return as_trained, unknown
@@ -290,25 +300,24 @@ def _evaluation_configs(
         return as_trained, [*unknown, *((location, f"{prefix}: {text}") for location, text in error.by_origin)]
 
 
-def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[SpecProblem]:
-    """Report trials with identical configurations: one message per pair of lines, with the first pair of trials."""
+def _duplicate_problems(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[SpecProblem]:
+    """Return a problem per pair of lines that give identical configurations, with the first pair of trials."""
     first: dict[str, int] = {}
     pairs: dict[str, list[str]] = {}
     for number, trial in enumerate(trials):
         earlier = first.setdefault(trial.id, number)
         if earlier != number:
-            differing = [each for each in zip(combos[earlier], combos[number], strict=True) if each[0] is not each[1]]
+            differing = [pair for pair in zip(combos[earlier], combos[number], strict=True) if pair[0] is not pair[1]]
             lines = ", ".join(dict.fromkeys(point.location for pair in differing for point in pair))
-            values = [trials[earlier].varies.items(), trial.varies.items()]
-            names = [", ".join(format_override(key, value) for key, value in each) for each in values]
-            pairs.setdefault(lines, []).append(" and ".join(names))
+            texts = [", ".join(starmap(format_override, trials[index].varies.items())) for index in (earlier, number)]
+            pairs.setdefault(lines, []).append(" and ".join(texts))
     return [
         (
             lines,
-            f"{alike[0]} are the same trial: their configurations agree in all that decides the numbers"
-            f"{f' (and {len(alike) - 1} more alike)' if len(alike) > 1 else ''}",
+            f"{names[0]} are the same trial: their configurations differ in no key that affects results"
+            f"{f' (and {len(names) - 1} more)' if len(names) > 1 else ''}",
         )
-        for lines, alike in pairs.items()
+        for lines, names in pairs.items()
     ]
 
 
@@ -316,11 +325,11 @@ def _budget_problems(sweep: Sweep) -> list[SpecProblem]:
     file, budget, trials = sweep.file, sweep.file.spec.budget, sweep.corners
     if budget is None or not trials:
         return []
-    wanted, what = sum(trial.config.train.rollouts for trial in trials), f"the {len(trials)} trials take"
+    rollouts, scope = sum(trial.config.train.rollouts for trial in trials), f"the {len(trials)} trials"
     if sweep.space is not None:
-        wanted, what = sweep.bound, "all seeds of one configuration take up to"
+        rollouts, scope = sweep.bound, "one configuration with all seeds"
     message = (
-        f"budget: {what} {wanted:,} rollouts together, and {budget:,} are allowed; leave out values or seeds, lower "
-        "train.rollouts, or raise the budget"
+        f"budget: must be at least {rollouts:,}, the rollouts of {scope}; got {budget:,}. Raise it, remove values or "
+        "seeds, or lower train.rollouts"
     )
-    return [(file.location("budget"), message)] if wanted > budget else []
+    return [(file.location("budget"), message)] if rollouts > budget else []

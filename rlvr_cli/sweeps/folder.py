@@ -1,4 +1,4 @@
-"""A sweep on disk: its trials, and the lease, attempts and status of each."""
+"""A sweep on disk: its plan, and the lease, attempts and status of each trial."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from rlvr_cli.core.files import append_jsonl, is_held, lock_folder, read_jsonl, 
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.version import FORMAT, __version__
 from rlvr_cli.runs.folder import RunDir, now
-from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
-from rlvr_cli.sweeps.expand import folder_of
+from rlvr_cli.runs.trials import TRIALS, attempts_path, is_sweep, read_trials, resume_command
+from rlvr_cli.sweeps.expand import sweep_folder
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
 State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned"]
-# States with work to do and no worker.
+# States of an unfinished trial without a worker.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
-# A trial fails after this many workers were killed at the same checkpoint.
-MOST_LOST = 20
+# Required keys of a row of attempts, besides `event`.
+EVENT_KEYS = {"start": ("worker", "step"), "end": ("outcome", "reason")}
+# A trial fails after this many killed workers at the same checkpoint.
+MAX_LOST = 20
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Entry:
     """A trial in `trials.json`.
 
     Attributes:
-        named: whether the sweep file still contains it; otherwise it is kept, but not continued.
+        named: False if it was removed from the sweep file: kept, but not continued.
         base, option, overrides: configuration files, the argument of `--method` (None: no option), and overrides.
         rollouts, completions, steps: its cost.
     """
@@ -49,7 +51,7 @@ class Entry:
     steps: int
     named: bool = True
 
-    def train(self) -> list[str]:
+    def train_arguments(self) -> list[str]:
         """Return the arguments of `rlvr train`, without the run's name and folder."""
         files = [argument for file in self.base for argument in ("-c", file)]
         return [*files, *(["--method", self.option] if self.option else []), *self.overrides]
@@ -63,8 +65,8 @@ class SearchState:
         study: the name of its Optuna study (:func:`rlvr_cli.sweeps.prepare.study_name`).
         base: configuration files of every trial.
         bound, seeds: the maximum rollouts of a configuration, and its number of trials.
-        configurations: the number of suggestions that were run.
-        ended: why the search ended; None until all of its trials are settled.
+        configurations: the number of suggested configurations with runs.
+        ended: why the search ended; None until all trials are settled.
     """
 
     study: str
@@ -98,11 +100,10 @@ class SweepPlan:
 
     @property
     def command(self) -> str:
-        """The command line that continues the sweep."""
-        return command_of(vars(self))
+        return resume_command(vars(self))
 
     def notes(self) -> list[str]:
-        """Return a note if the arms cannot be compared because trials are not evaluated."""
+        """Return a note if several trials will not be evaluated."""
         if self.eval is not None or self.search is not None or len(self.named) < 2:
             return []
         return [f"{self.file} has no `eval:`: no trial will be evaluated, and `rlvr compare` needs that"]
@@ -119,8 +120,7 @@ class TrialStatus:
 
     Attributes:
         trained: whether its training is finished; its evaluation may be pending.
-        attempts, failures, reason: starts of its training, failures, and the last one's reason, since the last
-            `rlvr sweep retry`.
+        attempts, failures, reason: training starts, failures, and the last failure's reason, since the last retry.
     """
 
     entry: Entry
@@ -154,15 +154,12 @@ class SweepDir:
         return self.path / "state"
 
     def run_dir(self, entry: Entry) -> RunDir:
-        """The run whose numbers are the trial's."""
         return RunDir(self.path / entry.name)
 
     def trial_dir(self, entry: Entry) -> Path:
-        """The trial's lease, attempts and output."""
         return self.attempts_path(entry).parent
 
     def output_path(self, entry: Entry) -> Path:
-        """The output of the trial's processes."""
         return self.trial_dir(entry) / "output.txt"
 
     def attempts_path(self, entry: Entry) -> Path:
@@ -179,7 +176,9 @@ class SweepDir:
             kinds = {"objective": Objective, "search": SearchState}
             content |= {name: kind(**content[name]) for name, kind in kinds.items() if content.get(name)}
             plan = SweepPlan(**content)
-            _check(plan)
+            for entry in plan.trials:
+                if not all(type(count) is int and count > 0 for count in (entry.rollouts, entry.steps)):
+                    raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
             return plan
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
@@ -191,14 +190,14 @@ class SweepDir:
             self.trial_dir(entry).mkdir(parents=True, exist_ok=True)
         write_json(self.plan_path, asdict(plan))
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether a process holds the sweep's lock."""
         return is_held(self.path)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the sweep's lock. Raises UserError if another process holds it."""
-        advice = f"See `rlvr sweep status {self.path}`; `rlvr sweep stop {self.path}` saves and ends it."
+        advice = f"Use `rlvr sweep status {self.path}` to see it, `rlvr sweep stop {self.path}` to save and end it."
         with lock_folder(self.path, advice):
             yield
 
@@ -224,8 +223,8 @@ class SweepDir:
         # A killed worker may have left an incomplete line.
         truncate_jsonl(path, len(rows))
         if rows and rows[-1]["event"] == "start":
-            # A worker may be killed between the end of the training and recording it.
-            outcome = "finished" if "eval" not in rows[-1] and self.trained(entry) else "lost"
+            # The worker may have been killed between the end of the training and its record.
+            outcome = "finished" if "eval" not in rows[-1] and self.is_trained(entry) else "lost"
             reason = f"worker {rows[-1]['worker']} was killed"
             self.record(entry, "end", outcome=outcome, exit_code=None, reason=reason, step=rows[-1]["step"])
 
@@ -234,18 +233,18 @@ class SweepDir:
         path = self.attempts_path(entry)
         rows = read_jsonl(path)
         for number, row in enumerate(rows, start=1):
-            missing = _missing_keys(row)
-            if missing:
+            required = ("event", *EVENT_KEYS.get(str(row.get("event")), ()))
+            if missing := [key for key in required if key not in row]:
                 raise RunError(f"{path}:{number}: has no {', '.join(missing)}. The file was altered.")
         return rows
 
-    def trained(self, entry: Entry) -> bool:
+    def is_trained(self, entry: Entry) -> bool:
         """Return whether the manifest of the trial's run has the status `finished`."""
         run = self.run_dir(entry)
         return run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
 
     def close_attempts(self, plan: SweepPlan) -> None:
-        """Record the end of all attempts whose workers died."""
+        """Record the end of every attempt whose worker died."""
         for entry in plan.named:
             with self.lease(entry):
                 pass
@@ -264,16 +263,16 @@ class SweepDir:
         failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
         run = self.run_dir(entry)
         lost = sum(row["outcome"] == "lost" and row.get("step") == newest_step(run) for row in ends)
-        trained = self.trained(entry)
+        trained = self.is_trained(entry)
         reason = str(failed[-1]["reason"]) if failed else None
         state: State
         if rows and rows[-1].get("outcome") == "pruned":
             state, reason = "pruned", str(rows[-1]["reason"])
-        elif trained and (plan.eval is None or _evaluated(history, plan.eval)):
+        elif trained and (plan.eval is None or _has_evaluation(history, plan.eval)):
             state = "finished"
         elif any(row["outcome"] == "bad_input" for row in failed) or len(failed) > plan.retries:
             state = "failed"
-        elif lost >= MOST_LOST:
+        elif lost >= MAX_LOST:
             state, reason = "failed", f"its worker was killed {lost} times at the same step (out of memory?)"
         elif is_held(self.trial_dir(entry)):
             state = "evaluating" if trained else "running"
@@ -282,7 +281,7 @@ class SweepDir:
             state = "interrupted" if started else "waiting"
         return TrialStatus(entry, state, trained, attempts, len(failed), reason)
 
-    def pruned_at(self, entry: Entry) -> int | None:
+    def pruned_rollout(self, entry: Entry) -> int | None:
         """Return the rollout at which a search pruned the trial; None if it did not."""
         rollouts = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
         return next((rollout for rollout in rollouts if isinstance(rollout, int)), None)
@@ -291,49 +290,38 @@ class SweepDir:
         return [self.status(plan, entry) for entry in plan.named]
 
 
-def _check(plan: SweepPlan) -> None:
-    for entry in plan.trials:
-        if not all(type(count) is int and count > 0 for count in (entry.rollouts, entry.steps)):
-            raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
-
-
-def _missing_keys(row: dict[str, Any]) -> list[str]:
-    needed = {"start": ("worker", "step"), "end": ("outcome", "reason")}
-    return [key for key in ("event", *needed.get(str(row.get("event")), ())) if key not in row]
-
-
 def newest_step(run: RunDir) -> int:
-    """Return the step of the newest checkpoint, by its name; 0 without checkpoints."""
+    """Return the step in the name of the newest checkpoint; 0 without checkpoints."""
     steps = [path.name.removeprefix("step-") for path in run.checkpoints_dir.glob("step-*")]
     return max((int(step) for step in steps if step.isdigit()), default=0)
 
 
-def _evaluated(rows: Iterable[dict[str, Any]], arguments: list[str]) -> bool:
+def _has_evaluation(rows: Iterable[dict[str, Any]], arguments: list[str]) -> bool:
     return any(row["event"] == "end" and row["outcome"] == "finished" and row.get("eval") == arguments for row in rows)
 
 
 def find_sweep(name: str) -> SweepDir:
-    """Return the sweep called ``name`` in run.dir, at that path, or of that sweep file. Raises UserError."""
+    """Return the sweep of a name in run.dir, a path, or a sweep file. Raises UserError."""
     root = Path(load_config([]).run.dir)
     for folder in (SweepDir(root / name), SweepDir(Path(name))):
         if folder.exists():
             return folder
     if config_file(name).is_file():
-        folder = SweepDir(folder_of(read_sweep(Path(name))))
+        folder = SweepDir(sweep_folder(read_sweep(Path(name))))
         if folder.exists():
             return folder
         raise UserError(
-            f"{name}: this sweep has not started yet ({folder.path}). Run it: rlvr sweep {name}. If it was started "
-            "with another run.dir, name its folder."
+            f"{name}: this sweep has not started yet ({folder.path}). Start it: rlvr sweep {name}. If it was started "
+            "with another run.dir, pass its folder."
         )
     existing = ", ".join(path.parent.name for path in sorted(root.glob(f"*/{TRIALS}"))) or "none"
     raise UserError(
-        f"{name}: no sweep of this name, and no such folder or file. Sweeps in {root}: {existing}. Name a sweep in "
-        "another run.dir by its folder or its sweep file."
+        f"{name}: no such sweep, folder or file. Sweeps in {root}: {existing}. For a sweep in another run.dir pass its "
+        "folder or its sweep file."
     )
 
 
-def with_sweep_files(names: Sequence[str]) -> list[str]:
+def resolve_sweep_files(names: Sequence[str]) -> list[str]:
     """Replace each sweep file in ``names`` by the folder of its sweep. Raises UserError with all problems."""
     folders, problems = list(names), list[str]()
     for index, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The identity of a trial, and its name: short, unique, and valid as a folder name on every file system."""
+"""The digest of a trial's configuration, and its name: short, unique, and valid on every file system."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.user_code import SUFFIX
 from rlvr_cli.methods.names import canonical_name
-from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, split_names, values_of
+from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, merge_values, split_names
 
-# Keys that do not change a training: its folder, tracking, cluster, checkpoints, and benchmarks. The other keys of
-# `eval` do not change it either, but `rlvr eval RUN` reads them in the run's copy, which is not rewritten.
-NOT_IDENTITY = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
+# Keys that do not change a training. Nor do the other keys of `eval`, but `rlvr eval RUN` reads them in the run's copy,
+# which is not rewritten.
+IGNORED_KEYS = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
 
 
-def config_hash(config: Config) -> str:
-    """Hash the keys that determine the numbers of a training to 16 hexadecimal digits."""
+def config_digest(config: Config) -> str:
+    """Return a digest of the keys that affect a training, 16 hexadecimal digits."""
     identity = {
         ".".join(path): value
         for path, value in leaves(config)
-        if not any(path[: len(other)] == other for other in NOT_IDENTITY)
+        if not any(path[: len(prefix)] == prefix for prefix in IGNORED_KEYS)
     }
     return text_digest(json.dumps(identity, sort_keys=True))[:16]
 
 
-LONGEST = 80
+MAX_LENGTH = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
-def short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Abbreviate keys for names: `lr`, `mb` for `mini_batches`, or more of the dotted key if two would collide.
+def abbreviate_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Abbreviate keys for names: `lr`, `mb` for `mini_batches`, or more of the dotted key to avoid collisions.
 
     `run.seed` is `s`; the method has no prefix.
     """
-    shorts = {key: "" if key == METHOD else "s" if key == SEED else _initials(key) for key in keys}
+    shorts = {key: "" if key == METHOD else "s" if key == SEED else _abbreviate(key) for key in keys}
     for depth in (1, 2, 3):
         taken = list(shorts.values())
         shorts = {
@@ -49,12 +49,12 @@ def short_keys(keys: Sequence[str]) -> dict[str, str]:
     return shorts
 
 
-def _initials(key: str) -> str:
+def _abbreviate(key: str) -> str:
     words = key.removesuffix(".kind").removesuffix(".name").rsplit(".", 1)[-1].split("_")
     return words[0] if len(words) == 1 else "".join(word[:1] for word in words)
 
 
-def value_text(key: str, value: Any) -> str:
+def abbreviate_value(key: str, value: Any) -> str:
     """Format a value for a name: `3e-6`, `0.2`, `dgpo`, `0.9_0.95`."""
     if key == METHOD and isinstance(value, str):
         try:
@@ -67,9 +67,9 @@ def value_text(key: str, value: Any) -> str:
     if isinstance(value, (int, float)):
         return _format_number(value)
     if isinstance(value, (list, tuple)):
-        return "_".join(value_text("", inner) for inner in value)
+        return "_".join(abbreviate_value("", inner) for inner in value)
     if isinstance(value, Mapping):
-        return "_".join(f"{value_text('', name)}_{value_text('', inner)}" for name, inner in value.items())
+        return "_".join(f"{abbreviate_value('', name)}_{abbreviate_value('', inner)}" for name, inner in value.items())
     return _sanitize(str(value).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
 
@@ -88,39 +88,36 @@ def _sanitize(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "x"
 
 
-def short_varying_keys(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> dict[str, str]:
+def abbreviate_varying_keys(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> dict[str, str]:
     """Abbreviate the keys of ``axes`` that have more than one value among ``points``."""
     keys = [key for axis in axes for key in axis.keys]
-    values = [values_of(combination) for combination in points]
-    return short_keys([key for key in keys if len({repr(each.get(key)) for each in values}) > 1])
+    values = [merge_values(combination) for combination in points]
+    return abbreviate_keys([key for key in keys if len({repr(each.get(key)) for each in values}) > 1])
 
 
 def combination_name(points: Sequence[AxisPoint], shorts: Mapping[str, str], method: str) -> str:
-    """Return the name of a trial or row: the names of its named points, then its other values of the keys ``shorts``.
+    """Return the name of a trial or row: the names of its named points, then the other values of keys in ``shorts``.
 
     Args:
-        method: named if nothing but the seed varies.
+        method: the name if only the seed varies.
     """
     names, unnamed = split_names(points)
     values = {key: method if key == METHOD else value for key, value in unnamed.items() if key in shorts}
-    return trial_name(values, shorts, value_text(METHOD, method), names)
+    return trial_name(values, shorts, abbreviate_value(METHOD, method), names)
 
 
 def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], method: str, names: Sequence[str] = ()) -> str:
-    """Return the name of a trial from the ``values`` that vary: ``names`` first, then the method, the seed last."""
+    """Return the name of a trial: ``names``, the method, the other ``values`` that vary, the seed."""
     ordered = sorted(values, key=lambda key: (key != METHOD, key == SEED))
-    words = [f"{shorts[key]}{value_text(key, values[key])}" for key in ordered]
+    words = [f"{shorts[key]}{abbreviate_value(key, values[key])}" for key in ordered]
     if names or not set(values) - {SEED}:
         words = [*(names or [method]), *words]
     return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(words)) or method
 
 
 def make_unique(name: str, identity: str, taken: Collection[str]) -> str:
-    """Append the start of ``identity`` to ``name`` if it is too long or in ``taken``, ignoring case.
-
-    Some file systems do not distinguish case.
-    """
+    """Append the start of ``identity`` to a name that is too long or taken, ignoring case as some file systems do."""
     lower = {other.lower() for other in taken}
-    if len(name) <= LONGEST and name.lower() not in lower:
+    if len(name) <= MAX_LENGTH and name.lower() not in lower:
         return name
-    return f"{name[:LONGEST].rstrip('-.')}-{identity[:6]}"
+    return f"{name[:MAX_LENGTH].rstrip('-.')}-{identity[:6]}"

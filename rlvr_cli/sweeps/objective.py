@@ -1,4 +1,4 @@
-"""The objective of a sweep: read and check it, and get its value for each run."""
+"""The objective of a sweep: read it, check it, and evaluate it for each run."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from rlvr_cli.tasks.suites import SUITES, unknown_name_errors
 def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[str, ...] | None:
     """Return the arguments after `rlvr eval RUN`; None if trials are not evaluated.
 
-    Benchmarks that all configurations share are explicit, so that trials are reevaluated when they change.
+    Benchmarks shared by all configurations are explicit, so that a change reevaluates the trials.
     """
     if spec is None:
         return None
-    named = {benchmarks_of(spec, config) for config in configs}
+    named = {trial_benchmarks(spec, config) for config in configs}
     options = {
         "--pass-at": ",".join(map(str, spec.pass_at)) or None,
         "--samples": spec.samples,
@@ -53,13 +53,13 @@ def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[st
     return (*words, *(format_override(key, value) for key, value in spec.set.items()))
 
 
-def benchmarks_of(spec: EvalSpec, config: Config) -> tuple[str, ...]:
+def trial_benchmarks(spec: EvalSpec, config: Config) -> tuple[str, ...]:
     """Return the benchmarks of a finished trial: the sweep's, else its `eval.benchmark`; empty = its task."""
     return spec.benchmark or config.eval.benchmark
 
 
 def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProblem]:
-    """Return the problems of the file's `eval` that can be detected without a model.
+    """Return the problems of the file's `eval` that need no model to detect.
 
     Args:
         configs: configurations of the evaluations.
@@ -76,17 +76,21 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
             problems.append((location, f"eval.set: {key}: has no effect; {reason}"))
         elif key == "eval.base_url":
             # On the command line of `rlvr eval` it would decide where API keys are sent.
-            message = "eval.set: eval.base_url: a server has one model, and each trial another. Remove it"
+            message = "eval.set: eval.base_url: cannot be set, since a server does not have a trial's model. Remove it"
             problems.append((location, message))
         elif (name := key.removeprefix("eval.")) in EvalSpec.model_fields:
-            problems.append((location, f"eval.set: {key}: write it as `{name}` of `eval`, without `set`"))
+            problems.append((location, f"eval.set: {key}: set it as `{name}` of `eval`, not in `set`"))
     unknown = unknown_name_errors(spec.benchmark, "--benchmark")
     problems += [(file.location("eval", "benchmark"), f"eval: {line}") for line in unknown]
     return problems
 
 
 HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
-WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in training, last tenth of the rollouts"}
+SOURCE_LABELS = {
+    HELD_OUT: "held-out, in training",
+    EVAL: "evaluation",
+    TRAINING: "in training, last tenth of the rollouts",
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Objective:
     """A metric, its source ``of`` (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and its direction.
 
     Attributes:
-        where: settings that select the trial's evaluation among those of its run.
+        where: settings that select the evaluation among those of a run.
     """
 
     metric: str
@@ -103,10 +107,10 @@ class Objective:
     where: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.metric} ({WORDS[self.of]})"
+        return f"{self.metric} ({SOURCE_LABELS[self.of]})"
 
     def values(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
-        """Return the values of the finished runs that recorded the metric, by folder, and notes on them.
+        """Return the values of the runs that recorded the metric, by folder, and notes on them.
 
         Evaluations by `rlvr eval` are chosen as in `rlvr compare`: last checkpoint, common settings, common problems.
         Raises UserError if they cannot be compared, RunError for damaged records.
@@ -133,8 +137,8 @@ class Objective:
         values = {run.dir.path: float(problem_values(evaluations[run.path], *metric, ids).mean()) for run in selected}
         return values, (note,) if note else ()
 
-    def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
-        """Return (rollouts done, value) of each held-out evaluation in training after rollout ``after``."""
+    def held_out_values(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
+        """Return (rollouts done, value) of each held-out evaluation after rollout ``after``."""
         values = ((result["rollouts"], metric_value(result, self.metric)) for result in iter_results(run.held_out_dir))
         return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
@@ -153,7 +157,7 @@ def metric_value(result: dict[str, Any], name: str) -> float | None:
 def read_objective(
     file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config]
 ) -> tuple[Objective | None, list[SpecProblem]]:
-    """Return the objective of ``file``, None if it has none or an invalid one, and its problems.
+    """Return the objective of ``file``, or None, and its problems.
 
     Args:
         configs: of the trials. evaluated: of their evaluations.
@@ -177,7 +181,7 @@ def read_objective(
 
 
 def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
-    """Return why trials cannot be pruned by the held-out evaluations of their training."""
+    """Return why held-out evaluations cannot prune trials."""
     problems = []
     for config in configs:
         every, rollouts = config.validation.every, config.train.rollouts
@@ -192,17 +196,17 @@ def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
 
 
 def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
-    """Return why some trials do not record the metric, and which key to set."""
+    """Return why trials do not record the metric, and which key to set."""
     if of == TRAINING:
         return [
-            f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, names)}. "
-            "Evaluations record pass@K and more: set validation.every, or give `eval`"
+            f"{_unknown_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, names)}. "
+            "Evaluations record pass@K and more: set validation.every or `eval`"
             for config in configs
             if spec.metric not in (names := training_metrics(config.method.training))
         ]
     names = (ACCURACY, *FORMS, GREEDY, *sample_metrics())
     if at_k(spec.metric) is None and spec.metric not in names:
-        return [_no_such_metric(f"{spec.metric}: no metric of an evaluation", spec.metric, names)]
+        return [_unknown_metric(f"unknown metric {spec.metric}", spec.metric, names)]
     if of == HELD_OUT:
         late = [config for config in configs if not 0 < config.validation.every <= config.train.rollouts]
         if late:
@@ -212,18 +216,18 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
             ]
         return [problem for config in configs for problem in _recording_problems(spec.metric, config)]
     if evaluation is None:
-        return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
-    benchmarks = {benchmarks_of(evaluation, config) for config in configs}
+        return ["objective: finished trials are not evaluated; set `eval`, as {pass_at: [1, 8]}"]
+    benchmarks = {trial_benchmarks(evaluation, config) for config in configs}
     if len(benchmarks) > 1 or any(len(names) > 1 or set(names) & set(SUITES) for names in benchmarks):
-        return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
+        return ["objective: `eval` has several benchmarks; set one, or use the held-out evaluations (`of: held_out`)"]
     # A benchmark sets its number of samples.
     known_samples = [
-        config for config in configs if evaluation.samples is not None or not benchmarks_of(evaluation, config)
+        config for config in configs if evaluation.samples is not None or not trial_benchmarks(evaluation, config)
     ]
     return [problem for config in known_samples for problem in _recording_problems(spec.metric, config, evaluation)]
 
 
-def _no_such_metric(problem: str, name: str, names: Sequence[str]) -> str:
+def _unknown_metric(problem: str, name: str, names: Sequence[str]) -> str:
     return f"objective: {problem}.{did_you_mean(name, names)} Metrics: {', '.join(names)}"
 
 
@@ -231,7 +235,7 @@ def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None
     """Return why held-out evaluations, or the ``evaluation`` of finished trials, do not have the metric."""
     section: HeldOutConfig = config.validation
     if evaluation is not None:
-        # As in `rlvr eval`: samples of the sweep without a k leave the k that they allow.
+        # As in `rlvr eval`: samples without a k keep every default k up to their number.
         options = evaluation.model_dump(include={"samples", "pass_at"}, exclude_defaults=True)
         section = config.eval.model_copy(update={**({"pass_at": ()} if "samples" in options else {}), **options})
     samples, form = section.samples_needed, at_k(metric)
@@ -252,7 +256,7 @@ def _evaluation_settings(spec: EvalSpec | None, configs: Sequence[Config]) -> di
     if spec is None:
         return {}
     names = {
-        next(iter(benchmarks_of(spec, config)), None) or problems_name(config.task.name, config.task.data)
+        next(iter(trial_benchmarks(spec, config)), None) or problems_name(config.task.name, config.task.data)
         for config in configs
     }
     settings = {"split": spec.split, "benchmark": names.pop() if len(names) == 1 else None}
@@ -273,4 +277,4 @@ def _mean_of_last_tenth(objective: Objective, run: RunDir) -> float | None:
 
 
 def _last_held_out(objective: Objective, run: RunDir) -> float | None:
-    return next((value for _, value in reversed(objective.held_out(run))), None)
+    return next((value for _, value in reversed(objective.held_out_values(run))), None)

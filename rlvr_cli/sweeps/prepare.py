@@ -23,28 +23,28 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.arm import same_arms
 from rlvr_cli.sweeps.expand import Sweep, Trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
-from rlvr_cli.sweeps.naming import config_hash, make_unique
-from rlvr_cli.sweeps.search_space import axis_name, labels
+from rlvr_cli.sweeps.naming import config_digest, make_unique
+from rlvr_cli.sweeps.search_space import axis_name, categories
 from rlvr_cli.sweeps.slurm_queue import visible_jobs
 
 SHOWN = 6
 
 
-def same_gradient_arms(sweep: Sweep) -> list[SameGradient]:
-    """Return the groups of a grid's arms that differ only in their method and have the same gradient."""
+def find_same_gradient_arms(sweep: Sweep) -> list[SameGradient]:
+    """Return the groups of arms that differ only in the method and have the same gradient."""
     return same_arms({trial.row: trial.config for trial in sweep.trials})
 
 
 def check_arms(sweep: Sweep) -> None:
-    """Raise UserError for arms of a grid that cannot differ, unless the file allows them or they have started."""
+    """Raise UserError for arms that cannot differ, unless the file allows them or they have started."""
     path, folder = sweep.file.path, SweepDir(sweep.folder)
     ids = {entry.id for entry in folder.read_plan().trials} if folder.exists() else set()
     resumed = {trial.row for trial in sweep.trials if trial.id in ids}
     problems = [
-        f"{path}: {group.sentence()} Leave all but one of them out"
+        f"{path}: {group.sentence()} Remove all but one"
         f"{', set update.mini_batches above 1' if group.when == 'one_step' else ''}, or train them all with "
         "`identical_arms: true` in this file."
-        for group in same_gradient_arms(sweep)
+        for group in find_same_gradient_arms(sweep)
         if group.cannot_differ and not resumed.issuperset(group.names)
     ]
     if problems and not sweep.file.spec.identical_arms:
@@ -55,14 +55,14 @@ def check_optuna() -> None:
     """Raise UserError, with the install command, if Optuna is missing."""
     if importlib.util.find_spec("optuna") is None:
         raise UserError(
-            'search: the package optuna is not installed. pip install "rlvr[search]", or remove `search` for a grid.'
+            'search: the package optuna is not installed. pip install "rlvr[search]", or remove `search` to run a grid.'
         )
 
 
 def study_name(sweep: Sweep) -> str:
-    """Hash the space, the objective, and the configurations at the corners of the space to 16 hexadecimal digits."""
+    """Return a digest of the space, its corner configurations, and the objective, 16 hexadecimal digits."""
     assert sweep.space is not None
-    axes = [(axis_name(axis), labels(axis), repr(axis.interval)) for axis in sweep.space.axes]
+    axes = [(axis_name(axis), categories(axis), repr(axis.interval)) for axis in sweep.space.axes]
     seeds = [dict(point.values) for point in sweep.space.seeds]
     excluded = [exclusion.written for exclusion in sweep.space.exclusions]
     content = [axes, seeds, repr(sweep.objective), excluded, [trial.id for trial in sweep.corners]]
@@ -71,7 +71,7 @@ def study_name(sweep: Sweep) -> str:
 
 @dataclass(frozen=True)
 class PreparedSweep:
-    """The plan, and notes for the user on its changes since the last run."""
+    """The plan, and notes on its changes since the last run."""
 
     plan: SweepPlan
     notes: tuple[str, ...]
@@ -83,12 +83,12 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     A trial whose hash is in the folder's plan keeps its name and its run.
 
     Raises:
-        UserError: the folder is not this sweep's, or a trial's folder has another run.
+        UserError: the folder belongs to something else, or a trial's folder has another run.
     """
     previous = folder.read_plan() if folder.exists() else None
     if previous is None and folder.path.exists() and _is_foreign(folder.path):
         raise UserError(
-            f"{folder.path}: exists and is not a sweep's folder (it has no trials.json). Give the sweep another "
+            f"{folder.path}: exists and is not a sweep's folder (it has no trials.json). Set another "
             "`name:`, or move the folder away."
         )
     base = [str(folder.base_dir / name) for name in _copy_base(sweep)[0]]
@@ -101,7 +101,7 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
         if previous is not None and (previous.search is None or previous.search.study != search.study):
             raise UserError(
                 f"{sweep.folder}: belongs to another sweep, or to a search over other axes, seeds or settings, or by "
-                "another objective. Undo the change (`trials`, `budget` and the sampler may change), or give it "
+                "another objective. Undo the change (`trials`, `budget` and the sampler may change), or set "
                 "another `name:`."
             )
     plan = SweepPlan(
@@ -119,28 +119,28 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
 
 
 def _grid_entries(sweep: Sweep, folder: SweepDir, previous: SweepPlan | None, base: list[str]) -> list[Entry]:
-    """Return the trials of the file, then those of the folder that are no longer in it."""
+    """Return the entries of the file's trials, then those of the folder that were removed from it."""
     old_names = {entry.id: entry.name for entry in previous.trials} if previous else {}
     continued = sweep.flags and previous and previous.file == str(sweep.file.path.resolve())
     if previous and previous.trials and not continued and not any(trial.id in old_names for trial in sweep.trials):
         raise UserError(
             f"{folder.path}: belongs to another sweep ({previous.file}): none of its {len(previous.trials)} trials is "
-            f"one of the {len(sweep.trials)} of {sweep.file.path} (an edited file of a method, task or reward makes "
-            "another trial as well). Give the sweep another `name:`, or move the folder away."
+            f"among the {len(sweep.trials)} of {sweep.file.path} (editing the file of a method, task or reward also "
+            "changes its trials). Set another `name:`, or move the folder away."
         )
     names: dict[str, str] = {}
     for trial in sweep.trials:
         taken = {*old_names.values(), *names.values()}
         names[trial.id] = old_names.get(trial.id) or make_unique(trial.name, trial.id, taken)
     problems = [
-        f"{folder.path / names[trial.id]}: has the run of another trial. Give the sweep another `name:`, or move the "
-        "folder away."
+        f"{folder.path / names[trial.id]}: has the run of another trial. Set another `name:`, or move the folder away."
         for trial in sweep.trials
-        if _has_another_run(RunDir(folder.path / names[trial.id]), trial)
+        if (path := RunDir(folder.path / names[trial.id]).config_path).exists()
+        and config_digest(load_config([path])) != trial.id
     ]
     if problems:
         raise UserError(problems)
-    entries = [make_entry(trial, names[trial.id], base, _copied_method(trial, folder)[0]) for trial in sweep.trials]
+    entries = [make_entry(trial, names[trial.id], base, _copy_method(trial, folder)[0]) for trial in sweep.trials]
     old = [] if previous is None else [entry for entry in previous.trials if entry.id not in names]
     if previous is None or not sweep.flags:
         return [*entries, *(replace(entry, named=False) for entry in old)]
@@ -150,14 +150,12 @@ def _grid_entries(sweep: Sweep, folder: SweepDir, previous: SweepPlan | None, ba
 
 
 def write_sweep(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
-    """Write the plan, the sweep file, its base configurations and their user files; the caller holds the lock."""
+    """Write the plan and copies of the sweep file, its base and its user files; the caller holds the lock."""
     folder.base_dir.mkdir(exist_ok=True)
     copies, files = _copy_base(sweep)
     for name, text in copies.items():
         write_text(folder.base_dir / name, text)
-    save_copies(
-        [*files, *(file for trial in sweep.trials for file in _copied_method(trial, folder)[1])], folder.base_dir
-    )
+    save_copies([*files, *(file for trial in sweep.trials for file in _copy_method(trial, folder)[1])], folder.base_dir)
     write_text(folder.file_copy, sweep.file.text)
     folder.write_plan(plan)
 
@@ -168,29 +166,29 @@ def make_folder(folder: SweepDir) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a folder you can write to."
+            f"{folder.path}: cannot be created ({error.strerror}). Set run.dir to a writable folder."
         ) from error
 
 
 def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
-    """Raise UserError if the sweep is running, or has jobs in a cluster's queue and its file was changed.
+    """Raise UserError if the sweep is running, or its file was changed while jobs are in a cluster's queue.
 
-    Leases keep queued jobs and local workers apart.
+    Otherwise leases separate queued jobs and local workers.
     """
-    running = folder.running()
+    running = folder.is_running()
     if not running and not visible_jobs(folder):
         return
     changed = folder.file_copy.exists() and folder.file_copy.read_text(encoding="utf-8") != sweep.file.text
     if sweep.space is None:
         changed |= {entry.id for entry in folder.read_plan().named} != {trial.id for trial in sweep.trials}
-    how = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
+    commands = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
     if changed:
         raise UserError(
-            f"{sweep.file.path}: was changed while the sweep {folder.path} is running, or asks for other trials. "
-            f"{how} Then run `rlvr sweep {sweep.file.path}` again: what is finished stays, what is new is added."
+            f"{sweep.file.path}: was changed while the sweep {folder.path} is running, or defines other trials. "
+            f"{commands} Then run `rlvr sweep {sweep.file.path}` again: finished trials are kept, new ones added."
         )
     if running:
-        raise UserError(f"{folder.path}: this sweep is running. {how}")
+        raise UserError(f"{folder.path}: this sweep is running. {commands}")
 
 
 def make_entry(trial: Trial, name: str, base: Sequence[str], option: str | None) -> Entry:
@@ -212,9 +210,9 @@ def make_entry(trial: Trial, name: str, base: Sequence[str], option: str | None)
 
 
 def _copy_base(sweep: Sweep) -> tuple[dict[str, str], list[UserFile]]:
-    """Return the copies of the base configurations, texts by file name, and the user files that they name.
+    """Return the text of each base configuration's copy by file name, and the user files that they name.
 
-    Included files come first, and `include` is removed: its paths are not valid in another folder.
+    Included files come first; `include` is removed, since its paths are invalid in another folder.
     """
     copies, files = dict[str, str](), list[UserFile]()
     for number, path in enumerate(sweep.file.base, start=1):
@@ -230,22 +228,18 @@ def _copy_base(sweep: Sweep) -> tuple[dict[str, str], list[UserFile]]:
     return copies, files
 
 
-def _copied_method(trial: Trial, folder: SweepDir) -> tuple[str | None, list[UserFile]]:
-    """Return a trial's method with paths of its copies in the sweep's folder, and the user files."""
+def _copy_method(trial: Trial, folder: SweepDir) -> tuple[str | None, list[UserFile]]:
+    """Return a trial's method with the paths of its copies in the sweep's folder, and its user files."""
     values, files = refer_to_copies({"method": trial.method}, None)
     return replace_paths(values, folder.base_dir, str)["method"] if files else trial.method, files
 
 
 def _is_foreign(path: Path) -> bool:
-    """Return whether ``path`` is something else than a sweep's folder whose creation was interrupted."""
+    """Return whether ``path`` is not the folder of a sweep whose creation was interrupted."""
     names = {".lock", "base", "sweep.yaml", "state"}
     return not path.is_dir() or any(
         entry.name not in names and not entry.name.endswith(".tmp") for entry in path.iterdir()
     )
-
-
-def _has_another_run(run: RunDir, trial: Trial) -> bool:
-    return run.config_path.exists() and config_hash(load_config([run.config_path])) != trial.id
 
 
 def _change_notes(previous: SweepPlan | None, plan: SweepPlan) -> list[str]:
@@ -255,5 +249,5 @@ def _change_notes(previous: SweepPlan | None, plan: SweepPlan) -> list[str]:
     added = [entry.name for entry in plan.named if entry.id not in old]
     dropped = [entry.name for entry in plan.trials if not entry.named and entry.id in was_named]
     notes = [f"{count(len(added), 'trial')} added: {ellipsize(added, SHOWN)}"] if added else []
-    notes += [f"no longer named by the sweep file, kept as they are: {ellipsize(dropped, SHOWN)}"] if dropped else []
+    notes += [f"removed from the sweep file, kept on disk: {ellipsize(dropped, SHOWN)}"] if dropped else []
     return notes

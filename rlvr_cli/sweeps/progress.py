@@ -1,4 +1,4 @@
-"""The progress of the trials of a sweep: a live table on a terminal, else a line for each change."""
+"""The progress of a sweep's trials: a live table on a terminal, else a line per change."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rich.text import Text
 from rlvr_cli.core.files import finite, tail_jsonl
 from rlvr_cli.core.terminal import Cell, format_state, table_lines
 from rlvr_cli.core.text import format_duration
-from rlvr_cli.launch.stopping import say
+from rlvr_cli.launch.stopping import print_line
 from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
 
 TAIL_BYTES = 16_384
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
 ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "queued", "waiting", "finished", "pruned")
-# States that are not printed at the start.
+# Final states, not printed at the start.
 SETTLED = ("finished", "failed", "pruned")
-# Seconds between lines of the running trials, without a terminal.
+# Seconds between lines of running trials, without a terminal.
 PRINT_SECONDS = 60.0
 SPARE_LINES = 6
 
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """A trial with its latest numbers; ``seconds_left`` is estimated from its latest steps."""
+    """A trial with its latest metrics; ``seconds_left`` is estimated from its latest steps."""
 
     status: TrialStatus
     rollout: int
@@ -51,7 +51,6 @@ class TrialProgress:
         }
 
     def cells(self) -> list[Cell]:
-        """Return the cells of its row, in the order of ``COLUMNS``."""
         return [
             self.status.entry.name,
             format_state(self.status.state),
@@ -62,7 +61,6 @@ class TrialProgress:
         ]
 
     def line(self) -> str:
-        """Return its state and numbers on one line."""
         status = self.status
         fields = [f"{status.entry.name}: {status.state}", f"rollout {self.rollout}/{status.entry.rollouts}"]
         fields += [f"reward {self.reward:.3f}"] if self.reward is not None else []
@@ -73,13 +71,12 @@ class TrialProgress:
         return "  ".join(fields)
 
 
-def trials_progress(sweep: SweepDir, plan: SweepPlan) -> list[TrialProgress]:
-    """Return the progress of every trial in the sweep file."""
+def read_all_progress(sweep: SweepDir, plan: SweepPlan) -> list[TrialProgress]:
+    """Return the progress of all trials in the sweep file."""
     return [read_progress(sweep, status) for status in sweep.statuses(plan)]
 
 
 def read_progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
-    """Return a trial's status with its latest numbers."""
     entry, run = status.entry, sweep.run_dir(status.entry)
     row: dict[str, Any] = next(reversed(tail_jsonl(run.metrics_path, TAIL_BYTES)), {})
     step = int(finite(row.get("step")) or 0)
@@ -87,13 +84,13 @@ def read_progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
     seconds_left = None
     if status.state == "running":
         timings = tail_jsonl(run.timings_path, TAIL_BYTES)
-        seconds = [each for timing in timings if (each := finite(timing.get("seconds"))) is not None]
+        seconds = [value for timing in timings if (value := finite(timing.get("seconds"))) is not None]
         seconds_left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
     return TrialProgress(status, rollout, finite(row.get("reward")), finite(row.get("accuracy")), seconds_left)
 
 
 class SweepScreen:
-    """Shows the progress of the trials; a context manager."""
+    """A display of the trials' progress; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -112,25 +109,24 @@ class SweepScreen:
             self._live.stop()
 
     def message(self, text: str) -> None:
-        """Print a line above the table."""
-        say(self.console, text)
+        print_line(self.console, text)
 
     def show(self, progress: Sequence[TrialProgress]) -> None:
         """Update the table, or print a line for each change of state, and once a minute for each running trial."""
         if self._live is not None:
-            self._live.update(self._table(progress))
+            self._live.update(self._render(progress))
             return
-        again = time.monotonic() - self._printed_at > PRINT_SECONDS
-        self._printed_at = time.monotonic() if again else self._printed_at
+        is_due = time.monotonic() - self._printed_at > PRINT_SECONDS
+        self._printed_at = time.monotonic() if is_due else self._printed_at
         for trial in progress:
             name, state = trial.status.entry.name, trial.status.state
             changed = self._states.get(name, state if state in SETTLED else "waiting") != state
-            if changed or (again and state == "running"):
+            if changed or (is_due and state == "running"):
                 self.message(trial.line())
             self._states[name] = state
 
-    def _table(self, progress: Sequence[TrialProgress]) -> Text:
-        """Return the trials that fit the screen, those that run first, above the number in each state."""
+    def _render(self, progress: Sequence[TrialProgress]) -> Text:
+        """Return the trials that fit the screen, running ones first, and the number in each state."""
         trials = sorted(progress, key=lambda trial: ORDER.index(trial.status.state))
         room = max(self.console.height - SPARE_LINES, 5)
         rows = [trial.cells() for trial in trials[:room]]

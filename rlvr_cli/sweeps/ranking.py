@@ -1,4 +1,4 @@
-"""Rank the arms of a sweep by the mean of its objective over seeds, and write a confirmation of the best."""
+"""Rank the arms of a sweep by their mean objective over seeds, and write a confirmation sweep of the best."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
 CONFIRM = "confirm.yaml"
-# The minimum number of fresh seeds for a variance estimate between runs.
-FRESH = 5
+# The minimum number of fresh seeds, for the variance between runs.
+MIN_FRESH_SEEDS = 5
 # The maximum number of tied arms in a message.
 SHOWN = 4
 
@@ -37,9 +37,9 @@ class RankedArm:
     """Trials that differ only in the seed.
 
     Attributes:
-        run: the run of the first trial.
-        values: the objective of each finished trial, in the order of ``statuses``. wanted: the number of trials.
-        estimate: their mean with Student's 95% interval over seeds, for these problems; None without values.
+        run: of the first trial.
+        values: the objective of each finished trial, in the order of ``statuses``. planned: the number of trials.
+        estimate: their mean with Student's 95% interval over seeds, on these problems; None without values.
     """
 
     name: str
@@ -47,17 +47,16 @@ class RankedArm:
     run: RunDir
     statuses: tuple[TrialStatus, ...]
     values: tuple[float, ...]
-    wanted: int
+    planned: int
     estimate: Estimate | None
 
     @property
     def complete(self) -> bool:
-        """True if every seed has a value; only complete arms are compared."""
-        return len(self.values) == self.wanted
+        """True if every seed has a value."""
+        return len(self.values) == self.planned
 
     @property
     def state(self) -> str:
-        """`finished`, else the states of the unfinished trials."""
         rest = dict.fromkeys(status.state for status in self.statuses if status.state != "finished")
         return ", ".join(rest) or ("finished" if self.complete else "no value" if not self.values else "waiting")
 
@@ -68,7 +67,7 @@ class RankedArm:
             "varies": self.varies,
             **{key: None if mean is None else getattr(mean, key) for key in ("value", "low", "high")},
             "seeds": len(self.values),
-            "of": self.wanted,
+            "of": self.planned,
             "state": self.state,
             "trials": [status.entry.name for status in self.statuses],
         }
@@ -76,7 +75,7 @@ class RankedArm:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The arms, complete ones first, best first. ``notes``: on the values, or why there are none."""
+    """The arms, complete ones first, best first. ``notes``: on the values, or the errors in reading them."""
 
     objective: Objective
     arms: tuple[RankedArm, ...]
@@ -91,19 +90,19 @@ class Ranking:
         return next(iter(self.complete), None)
 
     def sentences(self) -> list[str]:
-        """Describe the best arm with its interval, ties, and the bias from choosing the best of several arms."""
-        best, number = self.best, len(self.complete)
+        """Describe the best arm, its interval and ties, and the selection bias."""
+        best, count = self.best, len(self.complete)
         if best is None or best.estimate is None:
-            return [f"no arm has its {self.objective} of every seed yet", *self.notes]
-        position = f"best of {number}" if number > 1 else "the only complete arm"
+            return [f"no arm has a value of {self.objective} for every seed yet", *self.notes]
+        position = f"best of {count}" if count > 1 else "the only complete arm"
         lines = [f"{position} by {self.objective}: {best.name}, {_format_estimate(best.estimate)}"]
         value = best.estimate.value
-        level = [arm for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
-        if level:
-            names = ellipsize([arm.name for arm in level], SHOWN)
+        tied = [arm for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
+        if tied:
+            names = ellipsize([arm.name for arm in tied], SHOWN)
             lines.append(f"Tied with {names}.")
-            lines += [group.sentence() for group in _identical_arms([best, *level])]
-        if number > 1:
+            lines += [group.sentence() for group in _identical_arms([best, *tied])]
+        if count > 1:
             bias = "high" if self.objective.maximize else "low"
             pruned = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)
             others = f" ({pruned} more pruned)" if pruned else ""
@@ -114,14 +113,13 @@ class Ranking:
         return [*lines, *self.notes]
 
     def table(self) -> Table:
-        """Return the arms with their means and intervals."""
         header = ("arm", self.objective.metric, "95% interval over seeds", "seeds", "status")
         rows = []
         for arm in self.arms:
             mean = arm.estimate
             interval = "-" if mean is None or mean.low is None else f"{mean.low:.3f} to {mean.high:.3f}"
             value = "-" if mean is None else f"{mean.value:.3f}"
-            rows.append((arm.name, value, interval, f"{len(arm.values)}/{arm.wanted}", arm.state))
+            rows.append((arm.name, value, interval, f"{len(arm.values)}/{arm.planned}", arm.state))
         return Table("", header, rows)
 
     def as_json(self) -> dict[str, Any]:
@@ -131,8 +129,8 @@ class Ranking:
         return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
 
 
-def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> Ranking | None:
-    """Rank the arms of ``plan`` by its objective; None for a sweep without one."""
+def rank_arms(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> Ranking | None:
+    """Rank the arms of ``plan`` by its objective; None without an objective."""
     objective = plan.objective
     if objective is None:
         return None
@@ -140,25 +138,25 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
     for status in statuses:
         rest = {key: value for key, value in status.entry.varies.items() if key != SEED}
         groups.setdefault(json.dumps(rest, sort_keys=True), []).append(status)
-    wanted = 0 if plan.search is None else plan.search.seeds
-    done = [folder.run_dir(status.entry) for status in statuses if status.state == "finished"]
+    seeds = 0 if plan.search is None else plan.search.seeds
+    finished = [folder.run_dir(status.entry) for status in statuses if status.state == "finished"]
     try:
-        values, notes = objective.values(done)
+        values, notes = objective.values(finished)
     except (UserError, RunError) as error:
         values, notes = {}, tuple(str(error).splitlines())
     arms = []
     for group in groups.values():
         entry, paths = group[0].entry, [folder.run_dir(status.entry).path for status in group]
-        of_seeds = tuple(values[path] for path in paths if path in values)
+        arm_values = tuple(values[path] for path in paths if path in values)
         arms.append(
             RankedArm(
                 name=entry.name.removesuffix(f"-s{entry.seed}"),
                 varies={key: value for key, value in entry.varies.items() if key != SEED},
                 run=folder.run_dir(entry),
                 statuses=tuple(group),
-                values=of_seeds,
-                wanted=max(wanted, len(group)),
-                estimate=mean_interval(of_seeds, bounds(objective.metric)) if of_seeds else None,
+                values=arm_values,
+                planned=max(seeds, len(group)),
+                estimate=mean_interval(arm_values, bounds(objective.metric)) if arm_values else None,
             )
         )
     sign = -1 if objective.maximize else 1
@@ -169,13 +167,13 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
 
 
 def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:
-    """Return the groups of arms that cannot differ because their methods have the same gradient."""
+    """Return the groups of arms that cannot differ: their methods have the same gradient."""
     groups = same_arms({arm.name: load_config([arm.run.config_path]) for arm in arms})
     return [group for group in groups if group.cannot_differ]
 
 
 def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> None:
-    """Write a sweep file of the best arm and the next that can differ from it, with fresh seeds; remove an old one."""
+    """Replace the sweep file of the best arm and the next that can differ from it, with fresh seeds."""
     (folder.path / CONFIRM).unlink(missing_ok=True)
     arms = [arm for arm in ranking.complete if arm.varies]
     second = next((arm for arm in arms[1:] if not _identical_arms([arms[0], arm])), None)
@@ -184,12 +182,12 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
     best = [arms[0], second]
     file = read_sweep(folder.file_copy)
     seeds = [entry.seed for entry in plan.trials]
-    first, fresh = max(seeds) + 1, max(FRESH, best[0].wanted)
+    first, fresh = max(seeds) + 1, max(MIN_FRESH_SEEDS, best[0].planned)
     overrides = [text.partition("=") for text in plan.given if "=" in text and not text.startswith("--")]
     cli_values = {key: parse(value).data for key, _, value in overrides}
     evaluation = {} if file.spec.eval is None else file.spec.eval.model_dump(mode="json", exclude_unset=True)
     if evaluation.get("split") == "dev":
-        # The choice was made on dev; report on test.
+        # The arms were selected on dev; report on test.
         del evaluation["split"]
     content = {
         "name": f"{plan.name}-confirm",
@@ -208,8 +206,8 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
     write_text(folder.path / CONFIRM, head + text)
 
 
-def confirmation(folder: SweepDir, plan: SweepPlan) -> str | None:
-    """Return the commands that compare the best two arms with fresh seeds; None if there is no confirmation file."""
+def confirmation_command(folder: SweepDir, plan: SweepPlan) -> str | None:
+    """Return the commands that compare the best two arms with fresh seeds; None without a confirmation file."""
     file = folder.path / CONFIRM
     if not file.exists():
         return None

@@ -1,4 +1,4 @@
-"""The rows of a sweep file, by name: `FILE:ROW`, selections of rows, and their reported numbers."""
+"""The rows of a sweep file, by name: `FILE:ROW`, `--only`, and reported numbers."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from rlvr_cli.core.layers import Layer, format_override, order_overrides, parse_
 from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.text import did_you_mean, ellipsize
 from rlvr_cli.core.yaml import YamlProblem, parse
-from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, full_key, read_axes, values_of
-from rlvr_cli.sweeps.naming import combination_name, short_varying_keys
+from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, full_key, merge_values, read_axes
+from rlvr_cli.sweeps.naming import abbreviate_varying_keys, combination_name
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 
 SHOWN = 8
-# Keys that a sweep file may have, but not a configuration.
+# Keys of a sweep file that a configuration cannot have.
 AXES = frozenset({"methods", "list", "zip", "grid", "seeds"})
 
 
 def row_names(
     file: SweepFile, axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]], overrides: Sequence[str] = ()
 ) -> list[str]:
-    """Return the name of each combination, without its seed; ``overrides``: of the command line."""
-    shorts, method = short_varying_keys(axes, points), _base_method(file, overrides)
+    """Return the name of each combination without its seed; ``overrides``: of the command line."""
+    shorts, method = abbreviate_varying_keys(axes, points), _base_method(file, overrides)
     names = []
     for combination in points:
         row = [point for point in combination if set(point.values) != {SEED}]
-        names.append(combination_name(row, shorts, values_of(row).get(METHOD, method)))
+        names.append(combination_name(row, shorts, merge_values(row).get(METHOD, method)))
     return names
 
 
 def _base_method(file: SweepFile, overrides: Sequence[str]) -> str:
     """Return the method of the base configuration."""
-    sources = [each for base in file.base for each in load_source_files(base, tuple(Config.model_fields), [])]
+    sources = [source for base in file.base for source in load_source_files(base, tuple(Config.model_fields), [])]
     written = [source.values.get("method") for source in sources]
     written += [value for key, value in file.spec.set.items() if full_key(key) == METHOD]
-    typed = (text.partition("=") for text in overrides)
-    written += [value.strip() for key, _, value in typed if full_key(key.strip()) == METHOD]
+    pairs = (text.partition("=") for text in overrides)
+    written += [value.strip() for key, _, value in pairs if full_key(key.strip()) == METHOD]
     names = [method.get("name") if isinstance(method, dict) else method for method in written]
     return next((name for name in reversed(names) if isinstance(name, str)), "grpo")
 
@@ -54,7 +54,7 @@ def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[
     """Return the overrides of a trial or row as layers, each labelled with the line that sets it.
 
     Args:
-        common: the labels and texts of the overrides that all trials have.
+        common: labels and texts of the overrides of all trials.
     Raises:
         UserError: an override that is not `key=value`.
     """
@@ -78,37 +78,38 @@ def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[
 
 
 def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, SweepRow]:
-    """Return every row of ``file`` with its configuration, without seeds.
+    """Return the configuration of each row of ``file``, without seeds.
 
-    Raises:
-        UserError: every problem of the file's axes, or the file is a search, which has no rows.
+    Raises UserError with all problems of the file's axes, or for a search.
     """
     axes = read_axes(file, import_files=import_files)
     problems = list(axes.problems)
     if file.spec.search is not None:
-        problems.append((file.location("search"), "search: suggests its trials; there are no rows to be named"))
+        problems.append((file.location("search"), "search: has no rows, since its trials are suggested while it runs"))
     if problems:
         raise ConfigError(problems)
     points = combinations(axes, file)
     rows: dict[str, SweepRow] = {}
     for name, combination in zip(row_names(file, axes.axes, points), points, strict=True):
         row = [point for point in combination if set(point.values) != {SEED}]
-        rows.setdefault(name, SweepRow(tuple(file.base), combination_layers(located_set(file), row)))
+        rows.setdefault(name, SweepRow(tuple(file.base), combination_layers(file_overrides(file), row)))
     return rows
 
 
-def located_set(file: SweepFile) -> list[tuple[str, str]]:
-    """Return the key `set` as overrides, each after its line."""
+def file_overrides(file: SweepFile) -> list[tuple[str, str]]:
+    """Return the overrides of the file's `set`, each with its line."""
     return [(file.location("set", key), format_override(key, value)) for key, value in file.spec.set.items()]
 
 
-def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:
+def resolve_config(written: Path, *, import_files: bool = True) -> Path | SweepRow:
     """Return a configuration file, or the row that `FILE:ROW` names; a recipe by its name. Raises UserError."""
     path, colon, name = str(written).rpartition(":")
     if not colon or written.exists():
         file = config_file(written)
         if _is_sweep(file):
-            raise UserError(f"{written}: is a sweep file, not a configuration; one of its trials is {written}:TRIAL")
+            raise UserError(
+                f"{written}: is a sweep file, not a configuration. Use {written}:TRIAL for one of its trials."
+            )
         return file
     rows = trial_rows(read_sweep(Path(path)), import_files=import_files)
     if name not in rows:
@@ -117,7 +118,7 @@ def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRo
 
 
 def _is_sweep(file: Path) -> bool:
-    """Return whether a file has axes; its reader reports any other problem."""
+    """Return whether a file has axes; other problems are left to the reader of configurations."""
     try:
         data = parse(read_config(file)).data
     except YamlProblem:
@@ -126,7 +127,7 @@ def _is_sweep(file: Path) -> bool:
 
 
 def match_rows(names: Sequence[str], only: str) -> list[int]:
-    """Return the indices of the ``names`` that match the pattern ``only``. Raises UserError if none does."""
+    """Return the indices of the ``names`` that match the pattern ``only``. Raises UserError without a match."""
     matches = [index for index, name in enumerate(names) if fnmatchcase(name, only)]
     if not matches:
         rows = list(dict.fromkeys(names))
@@ -134,20 +135,20 @@ def match_rows(names: Sequence[str], only: str) -> list[int]:
     return matches
 
 
-def with_seeds(file: SweepFile, seeds: str) -> SweepFile:
-    """Replace the sweep's seeds by a number of seeds, or a list as `42,43`. Raises UserError for anything else."""
+def replace_seeds(file: SweepFile, seeds: str) -> SweepFile:
+    """Replace the sweep's seeds by a number of seeds or a list as `42,43`. Raises UserError for anything else."""
     try:
         numbers = tuple(map(int, seeds.split(",")))
         checked = SweepSpec(seeds=numbers if len(numbers) > 1 else numbers[0])
     except ValueError:
         # pydantic's ValidationError is a ValueError.
-        wanted = describe_field(SweepSpec.model_fields["seeds"])
-        raise UserError(f"--seeds {seeds}: must be {wanted}, as 42,43") from None
+        allowed = describe_field(SweepSpec.model_fields["seeds"])
+        raise UserError(f"--seeds {seeds}: must be {allowed}, as 42,43") from None
     return replace(file, spec=file.spec.model_copy(update={"seeds": checked.seeds}))
 
 
 def reported_problems(file: SweepFile, names: Sequence[str]) -> list[SpecProblem]:
-    """Report rows of `reported` that match no trial, or have not one number per column."""
+    """Return the problems of `reported`: rows without a matching trial, or without a number per column."""
     problems: list[SpecProblem] = []
     for number, table in enumerate(file.spec.reported):
         for name, values in table.rows.items():
@@ -155,13 +156,13 @@ def reported_problems(file: SweepFile, names: Sequence[str]) -> list[SpecProblem
             if not any(fnmatchcase(row, name) for row in names):
                 problems.append((location, f"reported: unknown trial {name}.{did_you_mean(name, names)}"))
             if len(values) != len(table.columns):
-                message = f"reported: {name} has {len(values)} numbers, and there are {len(table.columns)} columns"
+                message = f"reported: {name} must have {len(table.columns)} numbers, one per column; got {len(values)}"
                 problems.append((location, message))
     return problems
 
 
 def reported_tables(file: SweepFile, names: Collection[str]) -> list[dict[str, Any]]:
-    """Return the tables of `reported` with only the rows of ``names``, without empty tables."""
+    """Return the tables of `reported` with the rows of ``names``, without empty tables."""
     tables = [table.model_dump(mode="json") for table in file.spec.reported]
     for table in tables:
         table["rows"] = {

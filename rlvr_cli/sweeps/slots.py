@@ -1,4 +1,4 @@
-"""Slots: the cores and GPUs of this machine that each worker has exclusively."""
+"""Slots: the cores and GPUs of this machine that a worker uses exclusively."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.launch.command import visible_gpus
+from rlvr_cli.launch.command import count_visible_gpus
 from rlvr_cli.runs.environment import usable_cores
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The cores and GPUs of one worker, by number and name; None = all, shared."""
+    """The core numbers and GPU names of a worker; None = all, shared."""
 
     cores: tuple[int, ...] | None = None
     gpus: tuple[str, ...] | None = None
@@ -24,16 +24,16 @@ class Slot:
 
 
 def allocate_slots(workers: int | None, each: Mapping[str, int | None]) -> list[Slot]:
-    """Return the slots of ``workers`` workers; None = all that fit, or one if ``each`` limits neither cores nor GPUs.
+    """Return ``workers`` slots of the size ``each``; None = all that fit, or one if it limits neither cores nor GPUs.
 
     Raises UserError if the machine has too few cores or GPUs.
     """
     cores, gpus = each.get("cores"), each.get("gpus")
-    all_cores = _cores() if cores else []
-    all_gpus = _gpus() if gpus else []
-    room = [len(all_cores) // cores] if cores else []
-    room += [len(all_gpus) // gpus] if gpus else []
-    number = workers or min(room, default=1)
+    all_cores = _available_cores() if cores else []
+    all_gpus = _available_gpus() if gpus else []
+    fitting = [len(all_cores) // cores] if cores else []
+    fitting += [len(all_gpus) // gpus] if gpus else []
+    number = workers or min(fitting, default=1)
     problems = [
         f"slots: {number or 1} worker{'s' if number > 1 else ''} of {size} {unit}{'s' if size > 1 else ''} each need "
         f"{(number or 1) * size}, and this machine has {len(total)}. At most {len(total) // size} fit (--workers)."
@@ -51,11 +51,11 @@ def allocate_slots(workers: int | None, each: Mapping[str, int | None]) -> list[
     ]
 
 
-def _cores() -> list[int]:
+def _available_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(usable_cores()))
 
 
-def _gpus() -> list[str]:
+def _available_gpus() -> list[str]:
     """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, else their numbers."""
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return named[: visible_gpus()] if named else [str(number) for number in range(visible_gpus())]
+    return named[: count_visible_gpus()] if named else [str(number) for number in range(count_visible_gpus())]

@@ -1,4 +1,4 @@
-"""`rlvr sweep FILE --submit slurm`: submit the trials of a sweep as job arrays, one job per trial."""
+"""`rlvr sweep FILE --submit slurm`: submit the trials of a sweep as job arrays."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from rlvr_cli.sweeps.slurm_queue import TrialJob, cancel, queued_jobs, record_jo
 
 # The default of MaxArraySize (`man slurm.conf`).
 LARGEST_ARRAY = 1000
-# The keys of the section `slurm` that a sweep's slots set.
+# Keys of a sweep's slots, and the keys of the section `slurm` that they set.
 SLOT_KEYS = {"cores": "cpus_per_task", "gpus": "gpus_per_node"}
 
 
-def _resources(
-    configs: Mapping[str, Config], slots: Mapping[str, int | None], locate: Callable[[str], str], *, here: bool = True
+def _check_resources(
+    configs: Mapping[str, Config],
+    slots: Mapping[str, int | None],
+    locate: Callable[[str], str],
+    *,
+    installed: bool = True,
 ) -> dict[str, SlurmConfig]:
     """Check and return the section `slurm` of each trial, with the sweep's slots, by the keys of ``configs``.
 
     Args:
-        locate: returns the line that sets a key for the trials.
-        here: require DeepSpeed to be installed if a configuration uses it.
+        locate: returns the line that sets a key.
+        installed: require the installation of DeepSpeed if a configuration uses it.
     Raises:
         UserError: resources that do not fit the training; a missing model, DeepSpeed file or tracker.
     """
@@ -52,8 +56,8 @@ def _resources(
         problems += [
             (
                 locate(f"slurm.{key}"),
-                f"slurm.{key}={getattr(config.slurm, key)}, and the sweep's slots.{slot}={size}: both set what one "
-                "trial gets. Remove one, or make them equal",
+                f"slurm.{key}={getattr(config.slurm, key)} and the sweep's slots.{slot}={size} cannot be combined. "
+                "Remove one, or set equal values",
             )
             for key, (slot, size) in sizes.items()
             if getattr(config.slurm, key) not in (None, size)
@@ -68,16 +72,16 @@ def _resources(
     for track in dict.fromkeys(config.track.to for config in configs.values()):
         check_trackers(track)
     for config in configs.values():
-        check_deepspeed(config, here=here)
+        check_deepspeed(config, installed=installed)
     return sections
 
 
-def _sweep_resources(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
+def _check_sweep_resources(sweep: Sweep, *, installed: bool = True) -> dict[str, SlurmConfig]:
     file = sweep.file
     if file.spec.search is not None:
         raise UserError(
-            f"{file.location('search')}: a search starts one trial after another, in workers that must live as long as "
-            "it does: run it inside a job, without --submit."
+            f"{file.location('search')}: a search cannot be submitted, since it starts its trials one after another. "
+            "Run it inside a job, without --submit."
         )
 
     def locate(key: str) -> str:
@@ -85,22 +89,22 @@ def _sweep_resources(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfi
         return str(file.path) if section is None else file.location(section, key)
 
     configs = {trial.id: trial.config for trial in sweep.trials}
-    return _resources(configs, file.spec.slots.model_dump(), locate, here=here)
+    return _check_resources(configs, file.spec.slots.model_dump(), locate, installed=installed)
 
 
 def submit_sweep(sweep: Sweep, options: WorkerOptions) -> tuple[list[dict[str, str]], tuple[str, ...]]:
-    """Submit the open trials that are not in the queue.
+    """Submit the open trials that are not in the queue, all or none.
 
-    Returns the jobs of each array by trial name, and notes on changes of the sweep. Raises UserError before anything is
-    submitted, or with Slurm's error message; then no job is in the queue, and a new folder is removed.
+    Returns the jobs of each array by trial name, and notes on changes of the sweep. Raises UserError for invalid
+    resources or with Slurm's error message, and removes a new folder.
     """
     folder = SweepDir(sweep.folder)
     slurm.check_tools()
     check_not_running(sweep, folder)
-    resources = _sweep_resources(sweep)
+    resources = _check_sweep_resources(sweep)
     prepare_sweep(sweep, folder)
     make_folder(folder)
-    with folder.locked():
+    with folder.lock():
         fresh = not folder.exists()
         try:
             prepared = prepare_sweep(sweep, folder)
@@ -111,19 +115,19 @@ def submit_sweep(sweep: Sweep, options: WorkerOptions) -> tuple[list[dict[str, s
             arrays = _submit(folder, plan, _submittable(folder, plan, queued), resources, options)
         except BaseException:
             if fresh:
-                # The lock file is still open, and a network file system cannot remove it.
+                # A network file system cannot remove the open lock file.
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
     return arrays, prepared.notes
 
 
 def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions) -> list[dict[str, str]]:
-    """Resubmit the failed trials in ``names`` (default: all). Returns and raises as :func:`submit_sweep`."""
+    """Submit the failed trials in ``names`` (default: all) again. Returns and raises as :func:`submit_sweep`."""
     slurm.check_tools()
     plan = folder.read_plan()
     if plan.search is not None:
-        raise UserError(f"{folder.path}: is a search, which runs on this machine. Remove --submit.")
-    with folder.locked():
+        raise UserError(f"{folder.path}: a search cannot be submitted. Remove --submit.")
+    with folder.lock():
         queued = queued_jobs(folder)
         lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
         entries = reopen_trials(folder, plan, names)
@@ -134,7 +138,7 @@ def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions)
                 )
                 for entry in entries
             }
-            resources = _resources(configs, plan.slots, lambda key: str(folder.path))
+            resources = _check_resources(configs, plan.slots, lambda key: str(folder.path))
             waiting = [entry for entry in entries if entry.name not in queued]
             return _submit(folder, plan, waiting, resources, options)
         except BaseException:
@@ -144,13 +148,13 @@ def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions)
             raise
 
 
-def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, options: WorkerOptions) -> list[str]:
+def render_scripts(sweep: Sweep, folder: SweepDir, plan: SweepPlan, options: WorkerOptions) -> list[str]:
     """Return the scripts that :func:`submit_sweep` would submit. Raises UserError if the resources do not fit."""
-    resources = _sweep_resources(sweep, here=False)
+    resources = _check_sweep_resources(sweep, installed=False)
     texts: list[str] = []
-    for section, entries in _arrays(_submittable(folder, plan, visible_jobs(folder)), resources):
-        parameters = _parameters(section, plan, options, "PREVIOUS" if texts else None)
-        text = slurm.script(parameters, _submitit_folder(folder), len(entries))
+    for section, entries in _group_arrays(_submittable(folder, plan, visible_jobs(folder)), resources):
+        parameters = _array_parameters(section, plan, options, "PREVIOUS" if texts else None)
+        text = slurm.render_script(parameters, _submitit_folder(folder), len(entries))
         commands = "".join(f"#   {shlex.join(_command(folder, entry, options))}\n" for entry in entries)
         texts.append(f"{text}\n# The jobs run:\n{commands}")
     return texts
@@ -170,7 +174,9 @@ def _command(folder: SweepDir, entry: Entry, options: WorkerOptions) -> list[str
     return [sys.executable, "-m", "rlvr_cli.sweeps.slurm_task", str(folder.path), entry.name, *options.flags]
 
 
-def _arrays(entries: Sequence[Entry], resources: Mapping[str, SlurmConfig]) -> list[tuple[SlurmConfig, list[Entry]]]:
+def _group_arrays(
+    entries: Sequence[Entry], resources: Mapping[str, SlurmConfig]
+) -> list[tuple[SlurmConfig, list[Entry]]]:
     """Group the trials by resources into arrays of at most :data:`LARGEST_ARRAY` jobs."""
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -182,9 +188,11 @@ def _arrays(entries: Sequence[Entry], resources: Mapping[str, SlurmConfig]) -> l
     ]
 
 
-def _parameters(section: SlurmConfig, plan: SweepPlan, options: WorkerOptions, before: str | None) -> dict[str, Any]:
+def _array_parameters(
+    section: SlurmConfig, plan: SweepPlan, options: WorkerOptions, before: str | None
+) -> dict[str, Any]:
     """Return submitit's parameters of an array that runs after the array ``before``."""
-    parameters = slurm.parameters(section, plan.name)
+    parameters = slurm.submitit_parameters(section, plan.name)
     sbatch_options = parameters["additional_parameters"]
     if before is not None and options.workers:
         # Slurm limits each array separately, so run the arrays in sequence.
@@ -204,10 +212,10 @@ def _submit(
     arrays: list[dict[str, str]] = []
     numbers: list[str] = []
     try:
-        for section, group in _arrays(entries, resources):
+        for section, group in _group_arrays(entries, resources):
             jobs = [Job(tuple(_command(folder, entry, options)), slurm.save_seconds(section)) for entry in group]
-            parameters = _parameters(section, plan, options, numbers[-1] if numbers else None)
-            ids = slurm.queue(jobs, parameters, _submitit_folder(folder))
+            parameters = _array_parameters(section, plan, options, numbers[-1] if numbers else None)
+            ids = slurm.queue_jobs(jobs, parameters, _submitit_folder(folder))
             numbers.append(ids[0].partition("_")[0])
             arrays.append({entry.name: job for entry, job in zip(group, ids, strict=True)})
             record_jobs(folder, plan.name, arrays[-1])

@@ -17,52 +17,51 @@ from rlvr_cli.sweeps.folder import OPEN, State, SweepDir
 from rlvr_cli.sweeps.progress import TrialProgress
 
 POLL_SECONDS = 5.0
-# scancel's error for a job that is starting or ending; retries, one per second.
-_BUSY, TRIES = "try again later", 20
+# scancel's error for a job that is starting or ending; attempts, one per second.
+_BUSY, _ATTEMPTS = "try again later", 20
 # scancel's errors for jobs that have already ended.
 _ENDED = ("Invalid job id", "already completing or completed", "Job/step already")
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """The last job of a trial: its id, such as `41_3`, and its Slurm state."""
+    """The last job of a trial: its id (`41_3`) and its Slurm state."""
 
     id: str
     state: str
 
     @property
     def array(self) -> str:
-        """The id of its array."""
         return self.id.partition("_")[0]
 
 
 def record_jobs(sweep: SweepDir, name: str, jobs: Mapping[str, str]) -> None:
-    """Record the ids of submitted jobs by trial name; ``name``: the job name in the queue."""
-    path = _path(sweep)
+    """Record the ids of submitted jobs by trial name; ``name``: of the jobs in the queue."""
+    path = _jobs_path(sweep)
     # A killed process may have left an incomplete line.
     truncate_jsonl(path, len(read_jsonl(path)))
     append_jsonl(path, [{"time": now(), "name": name, "jobs": dict(jobs)}], durable=True)
 
 
-def trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the last job of each trial by trial name, without jobs that Slurm has forgotten.
+def read_trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
+    """Return the last job of each trial by trial name, without jobs that Slurm has purged.
 
     Raises UserError if Slurm does not respond, RunError for a damaged record.
     """
     jobs, names = dict[str, str](), dict[str, str]()
-    for number, row in enumerate(read_jsonl(_path(sweep)), start=1):
+    for number, row in enumerate(read_jsonl(_jobs_path(sweep)), start=1):
         try:
             jobs |= row["jobs"]
             names |= dict.fromkeys(row["jobs"].values(), row["name"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{_path(sweep)}:{number}: cannot be read ({error}). The file was altered.") from error
+            raise RunError(f"{_jobs_path(sweep)}:{number}: cannot be read ({error}). The file was altered.") from error
     states = job_states(names)
     return {trial: TrialJob(job, states[job]) for trial, job in jobs.items() if job in states}
 
 
 def queued_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the pending and running jobs of :func:`trial_jobs`."""
-    return {trial: job for trial, job in trial_jobs(sweep).items() if not has_ended(job.state)}
+    """Return the jobs of :func:`read_trial_jobs` that have not ended."""
+    return {trial: job for trial, job in read_trial_jobs(sweep).items() if not has_ended(job.state)}
 
 
 def visible_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
@@ -73,20 +72,20 @@ def visible_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
         return {}
 
 
-def with_jobs(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[TrialProgress]:
+def apply_job_states(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[TrialProgress]:
     """Replace the state of each open trial by the state of its job in the queue.
 
-    Without locks across machines, a trial that runs on another machine looks open.
+    A trial that runs on another machine looks open here, since its lock is not visible.
     """
-    shown = []
+    updated = []
     for trial in progress:
         job = jobs.get(trial.status.entry.name)
         if job is not None and not has_ended(job.state) and trial.status.state in OPEN:
             running: State = "evaluating" if trial.status.trained else "running"
             state: State = "queued" if job.state.startswith("PENDING") else running
             trial = replace(trial, status=replace(trial.status, state=state))
-        shown.append(trial)
-    return shown
+        updated.append(trial)
+    return updated
 
 
 def stop_file(sweep: SweepDir, array: str) -> Path:
@@ -94,23 +93,23 @@ def stop_file(sweep: SweepDir, array: str) -> Path:
     return sweep.state_dir / f"slurm-{array}.stop"
 
 
-def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], end: float) -> None:
+def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], deadline: float) -> None:
     """Cancel ``jobs``; running ones save first.
 
     Args:
-        end: the deadline, by time.monotonic.
+        deadline: by time.monotonic.
     Raises:
         UserError: Slurm does not respond, or refuses.
-        RunError: some jobs did not end before the deadline.
+        RunError: jobs did not end before the deadline.
     """
     arrays = sorted({job.array for job in jobs.values()}, key=int)
     for array in arrays:
         write_text(stop_file(sweep, array), "")
     if arrays:
-        # The signal of a time limit; scancel without a signal kills after KillWait.
+        # As at a time limit; scancel without a signal kills after KillWait.
         cancel("--state=RUNNING", "--signal=USR2", *arrays)
     while arrays and (pending := [trial for trial, job in queued_jobs(sweep).items() if job.array in arrays]):
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise RunError(f"{sweep.path}: is stopping, but has not saved yet: {', '.join(pending)}.")
         cancel("--state=PENDING", *arrays)
         time.sleep(POLL_SECONDS)
@@ -119,8 +118,8 @@ def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], end: float) -> No
 def cancel(*arguments: str) -> None:
     """Call scancel. Raises UserError if it is missing or Slurm refuses, but not for jobs that have ended."""
     if shutil.which("scancel") is None:
-        raise UserError("scancel is not on the PATH. Stop the sweep from a machine of the cluster.")
-    for _ in range(TRIES):
+        raise UserError("scancel is not on the PATH. Stop the sweep on a machine of the cluster.")
+    for _ in range(_ATTEMPTS):
         result = subprocess.run(["scancel", *arguments], capture_output=True, text=True, check=False)
         if _BUSY not in result.stderr:
             break
@@ -130,5 +129,5 @@ def cancel(*arguments: str) -> None:
         raise UserError([f"Slurm refused to cancel: {line}" for line in errors])
 
 
-def _path(sweep: SweepDir) -> Path:
+def _jobs_path(sweep: SweepDir) -> Path:
     return sweep.state_dir / "slurm.jsonl"

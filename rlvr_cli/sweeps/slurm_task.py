@@ -1,6 +1,6 @@
 """`python -m rlvr_cli.sweeps.slurm_task`: a Slurm job that runs one trial of a sweep.
 
-The job is a sweep worker, with the same lease, attempts, retries and evaluations as on one machine.
+The job is a sweep worker with the lease, attempts, retries and evaluations of a local one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.files import is_held, wait_for_release
 from rlvr_cli.core.layers import format_override
-from rlvr_cli.launch.slurm import write_beginning
+from rlvr_cli.launch.slurm import write_initial_files
 from rlvr_cli.launch.slurm_job import LOCK_SECONDS, SAVED
 from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.sweeps.folder import Entry, SweepDir
@@ -27,34 +28,34 @@ USER_ERROR = 2
 
 
 def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> tuple[int, str]:
-    """Run a trial; return the job's exit code (0 settled or not runnable, 1 failed, 143 to be requeued) and why."""
+    """Run a trial; return the exit code of the job (0 settled or skipped, 1 failed, 143 requeue) and the reason."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     job = os.environ["SLURM_JOB_ID"] if array is None else f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     worker = (_MultiNodeWorker if "NNODES" in os.environ else SweepWorker)(sweep, job, flags)
-    worker.handle_sigterm()
-    stopped = stop_file(sweep, job.partition("_")[0])
+    worker.install_sigterm_handler()
+    stop_path = stop_file(sweep, job.partition("_")[0])
     entry = next((entry for entry in worker.plan.named if entry.name == name), None)
     if entry is None:
-        return 0, "the sweep no longer has this trial, or another run has its name"
-    if stopped.exists():
+        return 0, "the trial was removed from the sweep"
+    if stop_path.exists():
         return 0, "the sweep was stopped"
     restarted = "SLURM_RESTART_COUNT" in os.environ
     if restarted:
-        # On a network file system the lock of a lost machine persists for a while.
+        # A network file system releases the locks of a lost machine late.
         wait_for_release(sweep.trial_dir(entry), LOCK_SECONDS)
         wait_for_release(sweep.run_dir(entry).path, LOCK_SECONDS)
     if not worker.run_trial(entry):
-        return int(restarted), "another worker has it"
+        return int(restarted), "another worker runs it"
     status = sweep.status(worker.plan, entry)
     if status.state == "finished":
         return 0, "finished"
     if status.state == "failed":
         return 1, f"failed: {status.reason} (output: {sweep.output_path(entry)})"
-    return (0, "saved; the sweep was stopped") if stopped.exists() else (SAVED, "saved")
+    return (0, "saved; the sweep was stopped") if stop_path.exists() else (SAVED, "saved")
 
 
 class _MultiNodeWorker(SweepWorker):
-    """The worker on the first of several nodes; all of them start the training with `rlvr train --resume`."""
+    """The worker on the first of several nodes, which all start the training with `rlvr train --resume`."""
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
         first = super()._train_command(entry, run)
@@ -62,15 +63,13 @@ class _MultiNodeWorker(SweepWorker):
             run_keys = [format_override("run.dir", str(self.sweep.path)), format_override("run.name", entry.name)]
             files = [Path(file) for file in entry.base]
             config = load_config(files, entry.option, None, None, [*entry.overrides, *run_keys], import_files=True)
-            command = ["rlvr", *first]
-            create_run(
-                self.sweep.path, entry.name, overwrite=False, fill=lambda aside: write_beginning(config, aside, command)
-            )
+            fill = partial(write_initial_files, config, command=["rlvr", *first])
+            create_run(self.sweep.path, entry.name, overwrite=False, fill=fill)
         return ["train", *self.flags, "--resume", str(run.path)]
 
 
-def follow(run: RunDir, trial: Path, flags: list[str]) -> None:
-    """Join the training of ``run`` on this node each time the first node starts it, until it is finished or saved.
+def join_training(run: RunDir, trial: Path, flags: list[str]) -> None:
+    """Join the training of ``run`` on this node whenever the first node starts it, until it is finished or saved.
 
     Then wait for the first node, which may evaluate: srun ends its task soon after this one.
 
@@ -78,7 +77,7 @@ def follow(run: RunDir, trial: Path, flags: list[str]) -> None:
         trial: the folder whose lock the first node holds until it is done.
     """
     signals: list[int] = []
-    # The training ends on all nodes after the same step.
+    # The signal ends the training after the same step on all nodes.
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     code = 1
     while code not in (0, USER_ERROR, SAVED) and not signals:
@@ -99,7 +98,7 @@ def main() -> None:
     if os.environ.get("NODE_RANK", "0") != "0":
         entry = next((entry for entry in sweep.read_plan().named if entry.name == name), None)
         if entry is not None:
-            follow(sweep.run_dir(entry), sweep.trial_dir(entry), flags)
+            join_training(sweep.run_dir(entry), sweep.trial_dir(entry), flags)
     else:
         code, outcome = run_trial(sweep, name, flags)
         print(f"{name}: {outcome}", flush=True)

@@ -1,4 +1,4 @@
-"""The sweep file: its keys, and a reader that reports every problem with its line."""
+"""The keys of a sweep file, and its reader, which reports every problem with its line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Secti
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY, other_format
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse
 
+# A location and a message.
 SpecProblem = tuple[str, str]
 
-
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-A_POINT = "a mapping from keys to values, as {optimizer.lr: 1e-3}"
+POINT_TITLE = "a mapping from keys to values, as {optimizer.lr: 1e-3}"
 
 
 class SlotsSpec(Section):
@@ -42,15 +42,15 @@ class EvalSpec(Section):
     pass_at: Annotated[tuple[Count, ...], FromList] = Field((), description="Every k of pass@k (--pass-at).")
     samples: CountOrZero | None = Field(None, description="Samples a problem (--samples).")
     problems: Count | None = Field(None, description="Held-out problems (--problems).")
-    split: Literal["dev", "test"] | None = Field(None, description="Held-out part (--split).")
+    split: Literal["dev", "test"] | None = Field(None, description="Held-out split (--split).")
     benchmark: Annotated[tuple[Text, ...], OneOrMore] = Field(
-        (), title="a benchmark or suite, or a list of them", description="What to evaluate on (--benchmark)."
+        (), title="a benchmark or suite, or a list of them", description="Benchmarks (--benchmark)."
     )
-    set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides of the evaluation.")
+    set: dict[str, Any] = Field({}, title=POINT_TITLE, description="Overrides of the evaluation.")
 
 
 def _named(key: str) -> BeforeValidator:
-    """Return a validator that accepts a string instead of a mapping, as the value of ``key``."""
+    """Return a validator that converts a string to a mapping of ``key``."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
@@ -65,8 +65,8 @@ class ObjectiveSpec(Section):
     metric: Text = Field("accuracy", description="accuracy, greedy, pass@K, maj@K, reward, length, ...")
     of: Literal["held_out", "eval", "training"] | None = Field(
         None,
-        description="Its source: the held-out evaluations of training, the evaluation of the finished trial, or "
-        "training itself; null = the first of these that the trials have.",
+        description="Its source: held-out evaluations in training, the evaluation of the finished trial, or training "
+        "metrics; null = the first of these that the trials have.",
     )
     direction: Literal["maximize", "minimize"] | None = Field(
         None, description="null = maximize, for metrics that are better when higher."
@@ -76,7 +76,7 @@ class ObjectiveSpec(Section):
 class PruningSpec(Section):
     """Early stopping of a search's trials below the median (Optuna's MedianPruner)."""
 
-    startup: Count = Field(5, description="Configurations that must be finished before any is stopped.")
+    startup: Count = Field(5, description="Finished configurations before any is stopped.")
     warmup: Annotated[int, Field(ge=0)] = Field(0, description="Rollouts of a trial before it may be stopped.")
 
 
@@ -93,16 +93,16 @@ class SearchSpec(Section):
 
 
 class ReportedSpec(Section):
-    """A table of a paper: the numbers that it reports for trials, not results of this sweep."""
+    """A table of a paper with its numbers for trials, not results of this sweep."""
 
-    place: Text = Field(description="Their source in the paper, as `table 1`.")
+    place: Text = Field(description="Source in the paper, as `table 1`.")
     columns: Annotated[tuple[Text, ...], FromList] = Field(
-        min_length=1, description="Names of the columns: a metric, or a metric and a benchmark, as `avg@16 aime24`."
+        min_length=1, description="Columns: a metric, or a metric and a benchmark, as `avg@16 aime24`."
     )
     unit: Text = Field("%", description="Unit of the numbers.")
     rows: dict[str, Annotated[tuple[float | None, ...], FromList]] = Field(
-        description="The numbers of each trial, by its name without the seed, or a pattern if the paper does not "
-        "specify the trial; null = not reported."
+        description="The numbers of each trial, by its name without the seed, or by a pattern where the paper leaves "
+        "the trial open; null = not reported."
     )
 
 
@@ -113,16 +113,16 @@ class SweepSpec(Section):
     name: RunName | None = Field(None, description="Folder of the sweep inside run.dir; null = the file's name.")
     base: Annotated[tuple[Text, ...], OneOrMore] = Field(
         (),
-        title="a configuration file, or a list of them (keys belong into `set`)",
-        description="Configuration files as for `rlvr train -c`, from the sweep file's folder; later ones win.",
+        title="a configuration file, or a list of them (set keys in `set`)",
+        description="Configuration files as for `rlvr train -c`, relative to the sweep file; later ones win.",
     )
-    set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides that every trial has.")
+    set: dict[str, Any] = Field({}, title=POINT_TITLE, description="Overrides of every trial.")
     methods: Annotated[tuple[Text, ...], OneOrMore] | None = Field(
         None, title="a list of methods, as [grpo, dgpo+lopti]", description="An axis: methods, with their modifiers."
     )
-    seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Annotated[tuple[Seed, ...], FromList] | None = Field(
+    seeds: Annotated[int, Field(ge=1, le=MAX_SEEDS)] | Annotated[tuple[Seed, ...], FromList] | None = Field(
         None,
-        title=f"a number of seeds, at least 1 and at most {MOST_SEEDS}, or a list of seeds",
+        title=f"a number of seeds, at least 1 and at most {MAX_SEEDS}, or a list of seeds",
         description="An axis: run.seed, from 0 to one less than the number, or those of the list.",
     )
     grid: dict[str, Any] = Field(
@@ -130,27 +130,27 @@ class SweepSpec(Section):
     )
     zip: dict[str, Annotated[tuple[Any, ...], FromList]] = Field(
         {},
-        title="a mapping from keys to lists of one length",
+        title="a mapping from keys to lists of the same length",
         description="An axis: the keys vary together: first values, second values, ...",
     )
     list: Annotated[tuple[dict[str, Any] | Annotated[tuple[dict[str, Any], ...], FromList], ...], FromList] = Field(
         (),
-        title=f"a list whose items are each {A_POINT}, or a list of such lists",
+        title=f"a list whose items are each {POINT_TITLE}, or a list of such lists",
         description="An axis of explicit points; a list of such lists is several axes.",
     )
     exclude: Annotated[tuple[dict[str, Any] | Text, ...], FromList] = Field(
         (),
-        title=f"a list whose items are each {A_POINT}, or a pattern of names",
-        description="Combinations to exclude: those with all values of an item; a list matches any of its values. "
-        "Or a pattern of the names that points of `list` give, as `orz-*`.",
+        title=f"a list whose items are each {POINT_TITLE}, or a pattern of names",
+        description="Combinations to exclude: those with all values of an item (a list matches any of its values), or "
+        "whose names from `list` match a pattern, as `orz-*`.",
     )
     reported: Annotated[tuple[ReportedSpec, ...], FromList] = Field(
         (),
         title=f"a list whose items are each a mapping of {', '.join(ReportedSpec.model_fields)}",
-        description="Numbers that a paper reports for the trials; only shown.",
+        description="A paper's numbers for the trials; only shown.",
     )
     identical_arms: bool = Field(
-        False, description="Train arms whose methods have the same gradient; such a sweep is refused otherwise."
+        False, description="Train arms whose methods have the same gradient, which are refused otherwise."
     )
     budget: Count | None = Field(None, description="Maximum rollouts of all trials together.")
     objective: Annotated[ObjectiveSpec, _named("metric")] | None = Field(
@@ -208,27 +208,24 @@ def read_sweep(path: Path) -> SweepFile:
         message = problem.message if named_yaml or not problem.line else "not valid YAML"
         raise UserError(format_problems([(location, message)])) from None
     if not isinstance(document.data, dict):
-        got = f"it is {'empty' if document.data is None else 'not a mapping'}"
-        raise UserError(
-            f"{path}  a sweep file must be a mapping with the keys {', '.join(SweepSpec.model_fields)}; {got}"
-        )
+        got = "an empty file" if document.data is None else "a list or a single value"
+        raise UserError(f"{path}  must be a mapping with the keys {', '.join(SweepSpec.model_fields)}; got {got}")
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
-        raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are not those of a sweep")
+        raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and has other keys than a sweep")
     if fault := other_format(document.data):
         raise UserError(format_problems([(document.location(path, (FORMAT_KEY,)), fault)]))
     spec, faults = read_section(SweepSpec, document.data)
     unknown = set(document.data) - set(SweepSpec.model_fields)
     if unknown and set(document.data) <= {*Config.model_fields, INCLUDE, FORMAT_KEY}:
         raise UserError(
-            f"{path}: is a configuration, not a sweep file: it has no trials. Use it with `-c {path}`, or as the "
-            "`base` of a sweep file."
+            f"{path}: is a configuration, not a sweep file. Use it with `-c {path}`, or as the `base` of a sweep file."
         )
     if spec is None:
         raise UserError(format_problems([(document.location(path, fault.value_path), str(fault)) for fault in faults]))
     file = SweepFile(path, text, spec, document.lines)
     if not re.fullmatch(RUN_NAME, file.name):
         raise UserError(
-            f"{path}  takes its name from the file, and {file.name!r} cannot name a folder of runs: give it a `name:` "
-            "of letters, digits and _ - . +"
+            f"{path}  must have a `name:` of letters, digits and _ - . +, since {file.name!r} (from the file's name) "
+            "cannot name a folder"
         )
     return file

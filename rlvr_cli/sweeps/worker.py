@@ -1,6 +1,6 @@
 """`python -m rlvr_cli.sweeps.worker`: run one trial, under a lease, until it is settled.
 
-The worker does not import torch: the training is a child process `rlvr train`, which is killed with the worker.
+It does not import torch: the training is a child process `rlvr train`, which is killed with the worker.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.folder import Entry, SweepDir, SweepPlan, newest_step
-from rlvr_cli.sweeps.naming import config_hash
+from rlvr_cli.sweeps.naming import config_digest
 
-TICK = 0.5
-LAST_LINES = 12
+POLL_SECONDS = 0.5
+TAIL_LINES = 12
 BAD_INPUT = 2
-# Timeout for the processes of a killed trial to release the lock of its run.
+# Timeout for the lock that the processes of a killed trial hold on its run.
 RELEASE_SECONDS = 60.0
 # Files of a run that was killed before its manifest was written.
 INCOMPLETE = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt"}
 
 
 class SweepWorker:
-    """A worker of ``sweep``; ``number`` identifies it, and ``flags`` are added to each command that it runs."""
+    """A worker of ``sweep``, identified by ``number``; ``flags`` are added to its commands."""
 
     def __init__(self, sweep: SweepDir, number: int | str, flags: list[str]) -> None:
         self.sweep, self.number, self.flags = sweep, number, flags
@@ -44,49 +44,49 @@ class SweepWorker:
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
 
-    def handle_sigterm(self) -> None:
+    def install_sigterm_handler(self) -> None:
         """Install the SIGTERM handler: save the trial, then stop."""
-        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGTERM, self._handle_sigterm)
 
     def run_trial(self, entry: Entry) -> bool:
-        """Run ``entry`` until it is settled or SIGTERM arrives; return False if another worker holds it."""
+        """Run ``entry`` until it is settled or SIGTERM arrives; return False if another worker holds its lease."""
         with self.sweep.lease(entry) as acquired:
-            while acquired and not self.stopping and self._is_unsettled(entry):
+            while acquired and not self.stopping:
+                if self.sweep.status(self.plan, entry).state not in ("running", "evaluating"):
+                    break
                 self._attempt(entry)
         return acquired
-
-    def _is_unsettled(self, entry: Entry) -> bool:
-        return self.sweep.status(self.plan, entry).state in ("running", "evaluating")
 
     def _attempt(self, entry: Entry) -> None:
         """Train, resume or evaluate the trial, and record the outcome."""
         run = self.sweep.run_dir(entry)
         evaluation = self.sweep.status(self.plan, entry).trained
-        kind: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}
-        self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **kind)
+        stage: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}
+        self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **stage)
         output = self.sweep.output_path(entry)
         begin = output.stat().st_size if output.exists() else 0
         try:
             command = self._eval_command(run) if evaluation else self._train_command(entry, run)
         except UserError as error:
             message = " ".join(error.problems)
-            self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=message, **kind)
+            self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=message, **stage)
             return
-        code = self._run(command, output)
-        done = code == 0 and (evaluation or self.sweep.trained(entry))
+        code = self._run_command(command, output)
+        done = code == 0 and (evaluation or self.sweep.is_trained(entry))
         if done:
             outcome, reason = "finished", None
         elif self.stopping:
             outcome, reason = "interrupted", None
         elif code == 0:
-            outcome, reason = "failed", _unfinished_reason(run, entry)
+            outcome = "failed"
+            reason = f"exit code 0 at step {newest_step(run)} of {entry.steps}: ended early (os._exit in user code?)"
         else:
             outcome = "bad_input" if code == BAD_INPUT else "failed"
             reason = _failure_reason(code, run, output, begin)
-        self.sweep.record(entry, "end", outcome=outcome, exit_code=code, reason=reason, **kind)
+        self.sweep.record(entry, "end", outcome=outcome, exit_code=code, reason=reason, **stage)
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
-        """Return the arguments of `rlvr train`, to start or resume. Raises UserError if the run is not this trial."""
+        """Return the arguments of `rlvr train`, to start or resume. Raises UserError for another trial's run."""
         if not wait_for_release(run.path, RELEASE_SECONDS):
             raise UserError(f"{run.path}: another process is training this run.")
         clear_incomplete(run)
@@ -95,21 +95,21 @@ class SweepWorker:
         config = load_config(
             [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
         )
-        if config_hash(config) != entry.id:
+        if config_digest(config) != entry.id:
             raise UserError(
                 f"{entry.name}: its configuration has changed since the sweep started (hash "
-                f"{config_hash(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
+                f"{config_digest(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
                 "the file again."
             )
         run_keys = [format_override("run.dir", str(self.sweep.path)), format_override("run.name", entry.name)]
-        return ["train", *self.flags, *entry.train(), *run_keys]
+        return ["train", *self.flags, *entry.train_arguments(), *run_keys]
 
     def _eval_command(self, run: RunDir) -> list[str]:
         assert self.plan.eval is not None
         return ["eval", str(run.path), *self.flags, *self.plan.eval]
 
-    def _run(self, arguments: list[str], output: Path) -> int:
-        """Run a command and return its exit code. It is killed with this process, and this process with its parent."""
+    def _run_command(self, arguments: list[str], output: Path) -> int:
+        """Run a command and return its exit code; it is killed with this process, which exits with its parent."""
         check_no_link(output)
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
@@ -123,7 +123,7 @@ class SweepWorker:
             self.child.terminate()
         while True:
             try:
-                return self.child.wait(TICK)
+                return self.child.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 if os.getppid() != self.parent:
                     self.child.kill()
@@ -132,14 +132,14 @@ class SweepWorker:
     def _program(self, arguments: list[str]) -> list[str]:
         return [sys.executable, "-m", "rlvr_cli", *arguments]
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True
-        if self.child is not None and self.child.poll() is None:
+        if self.child is not None:
             self.child.terminate()
 
 
 def clear_incomplete(run: RunDir) -> None:
-    """Delete a run that was killed before it had a manifest. Raises UserError for any other folder."""
+    """Delete a run that was killed before it had a manifest. Raises UserError for a folder with other files."""
     if not run.path.exists() or run.manifest_path.exists():
         return
     others = sorted(
@@ -155,7 +155,7 @@ def clear_incomplete(run: RunDir) -> None:
 
 
 def _failure_reason(code: int, run: RunDir, output: Path, begin: int) -> str:
-    """Return why a command failed: from its signal, its run's manifest, or the last lines of its output."""
+    """Return why a command failed, by its signal, the run's manifest, or the last lines of its output."""
     if code < 0:
         name = signal.Signals(-code).name
         return f"killed by {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
@@ -168,15 +168,7 @@ def _failure_reason(code: int, run: RunDir, output: Path, begin: int) -> str:
     with output.open("rb") as stream:
         stream.seek(begin)
         lines = stream.read().decode(errors="replace").strip().splitlines()
-    return "\n".join(lines[-LAST_LINES:]) or f"exit code {code}, no output"
-
-
-def _unfinished_reason(run: RunDir, entry: Entry) -> str:
-    """Return why a training with exit code 0 has failed."""
-    return (
-        f"exit code 0 at step {newest_step(run)} of {entry.steps}: something ended the process before the training "
-        "was finished (os._exit in user code?)"
-    )
+    return "\n".join(lines[-TAIL_LINES:]) or f"exit code {code}, no output"
 
 
 def main() -> None:
@@ -186,7 +178,7 @@ def main() -> None:
     if affinity is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, affinity)
     worker = SweepWorker(SweepDir(Path(folder)), int(number), flags)
-    worker.handle_sigterm()
+    worker.install_sigterm_handler()
     worker.run_trial(next(entry for entry in worker.plan.named if entry.name == name))
 
 

@@ -24,7 +24,7 @@ from rlvr_cli.core.files import fsync
 from rlvr_cli.models.adapter import load_adapter_checkpoint, trained_tensors
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.records import IN_CHECKPOINT, Sealer, drop_made_again
+from rlvr_cli.runs.records import IN_CHECKPOINT, Sealer, delete_repeated_records
 from rlvr_cli.runs.seal import Entries, write_seal
 from rlvr_cli.runs.trained_on import FILE as TRAINED_ON
 from rlvr_cli.training import checkpoint_state
@@ -88,7 +88,7 @@ class Checkpointer(TrainerCallback):
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
             keep_newest(self.run.checkpoints_dir, trainer.config.checkpoint.keep, step=step)
-            drop_made_again(self.run)
+            delete_repeated_records(self.run)
             rollout = step // trainer.batch.steps_per_rollout
             self.run.update_manifest(step=step, rollout=rollout, last_metrics=trainer.recorder.last_row)
         trainer.accelerator.wait_for_everyone()

@@ -27,7 +27,7 @@ from rlvr_cli.models.reading import check_prompts, check_readable, length_error
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.trained_on import training_problems, wording_hash
+from rlvr_cli.runs.trained_on import read_training_problems, wording_digest
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
@@ -80,7 +80,7 @@ class PreparedRun:
         else:
             wordings = [self.task.problem_wording(problem) for problem in self.problems]
         base = local_path(self.config.model.name)
-        return {*map(wording_hash, wordings), *(training_problems(base) or ())}
+        return {*map(wording_digest, wordings), *(read_training_problems(base) or ())}
 
     def announcement(self, steps: str) -> str:
         """Return a summary of the batches and their source; ``steps`` describes the optimizer steps of a batch."""

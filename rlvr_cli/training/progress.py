@@ -18,7 +18,7 @@ from rlvr_cli.core.files import open_for_append
 from rlvr_cli.core.terminal import Cell, table_lines, wrap_text
 from rlvr_cli.core.text import escape_for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.launch.stopping import StopRequest, say, writing
+from rlvr_cli.launch.stopping import StopRequest, print_line, tolerate_write_errors
 from rlvr_cli.runs.folder import now
 from rlvr_cli.store.metrics import GREEDY, accuracy_of
 
@@ -41,7 +41,7 @@ class _Display(Live):
     """Live display that stops silently if its terminal closes, also in its refresh thread."""
 
     def refresh(self) -> None:
-        with writing(self.console):
+        with tolerate_write_errors(self.console):
             super().refresh()
 
 
@@ -74,7 +74,7 @@ class Reporter:
     def __enter__(self) -> Reporter:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             self._live = _Display(get_renderable=self._render, console=self.console, refresh_per_second=4)
-            with writing(self.console):
+            with tolerate_write_errors(self.console):
                 self._live.start()
         return self
 
@@ -92,14 +92,14 @@ class Reporter:
         """Stop the live display; later lines are printed below it."""
         if self._live is not None:
             self._activity, self._stop = "", None
-            with writing(self.console):
+            with tolerate_write_errors(self.console):
                 self._live.stop()
             self._live = None
 
     def show(self, text: Cell) -> None:
         """Print a line, and log it."""
         self.log(str(text))
-        say(self.console, text)
+        print_line(self.console, text)
 
     def log(self, text: str) -> None:
         """Write to log.txt only. Disk errors are ignored here: the records report them and end the run."""
@@ -128,7 +128,7 @@ class Reporter:
         self.show_activity("")
         self.log(line)
         if self._live is None:
-            say(self.console, line)
+            print_line(self.console, line)
 
     def show_step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Show the metrics of an optimizer step."""
@@ -148,7 +148,7 @@ class Reporter:
         if self._live is not None:
             self._refresh(force=True)
         else:
-            say(self.console, line)
+            print_line(self.console, line)
 
     def _headlines(self) -> list[tuple[str, str]]:
         latest = self._latest

@@ -49,7 +49,7 @@ from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.architecture import count_parameters
 from rlvr_cli.models.sampling.memory import SamplingMemoryError, is_out_of_memory
-from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
+from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, scan_checkpoints
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.records import FILE as SEAL
@@ -240,7 +240,7 @@ def _describe_method(fingerprint: dict[str, Any]) -> str:
 
 
 def _choose_checkpoint(run: RunDir) -> _Resumption:
-    entries = survey(run.checkpoints_dir, hashed=1)
+    entries = scan_checkpoints(run.checkpoints_dir, hashed=1)
     checkpoint = next((entry for entry in entries if isinstance(entry, Checkpoint)), None)
     newer = [
         entry for entry in entries if isinstance(entry, Damaged) and (not checkpoint or entry.step > checkpoint.step)

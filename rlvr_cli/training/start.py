@@ -16,7 +16,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.text import redact_secrets
 from rlvr_cli.core.user_code import edited_file_warnings
-from rlvr_cli.launch.command import check_alone, needs_launcher
+from rlvr_cli.launch.command import check_single_process, needs_launcher
 from rlvr_cli.launch.stopping import RunEnd
 from rlvr_cli.runs.folder import find_run
 from rlvr_cli.tracking.trackers import check_trackers
@@ -67,7 +67,7 @@ def train(
 
         end = torchrun.start_launched(loaded, overwrite=overwrite, console=console, command=command)
     else:
-        check_alone(loaded.launch)
+        check_single_process(loaded.launch)
         from rlvr_cli.training import run as training
 
         end = training.start_training(loaded, overwrite=overwrite, console=console, command=command)
@@ -101,7 +101,7 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
 
         end = torchrun.resume_launched(run_dir, loaded, console=console)
     else:
-        check_alone(loaded.launch)
+        check_single_process(loaded.launch)
         from rlvr_cli.training import run as training
 
         end = training.resume_training(run_dir, console=console, rollouts=loaded.train.rollouts)

@@ -1,7 +1,7 @@
 """`python -m rlvr_cli.training.worker`: the entry point of each rank that torchrun starts for `rlvr train`.
 
-The launch folder (environment variable RLVR_LAUNCH) has the order; torchrun sets the rank. Failures are reported in the
-folder, so that the launcher can separate the root cause from its consequences.
+The folder of the launch (environment RLVR_LAUNCH) has the options, torchrun sets the rank. Failures are reported in the
+folder, so that the first cause can be separated from its consequences.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
             _train(reports, world, stop)
             code = 0
         except BaseException as error:
-            reports.failed(error, traceback.format_exc())
+            reports.report_failure(error, traceback.format_exc())
         exit_process(code)
 
 
@@ -52,21 +52,21 @@ def _train(reports: RankReports, world: World, stop: StopRequest) -> None:
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.training import run
 
-    order = reports.order
-    allow_remote_code(order["trust_remote_code"])
-    if order["console"]["stderr"]:
+    options = reports.options
+    allow_remote_code(options["trust_remote_code"])
+    if options["console"]["stderr"]:
         os.dup2(2, 1)  # library output must not mix with JSON on standard output
-    console = Console(**order["console"])
-    context = run.RunContext(world, stop, reports.started)
-    if order["resume"]:
-        folder = RunDir(Path(order["resume"]))
-        outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], context=context)
+    console = Console(**options["console"])
+    context = run.RunContext(world, stop, reports.report_run)
+    if options["resume"]:
+        folder = RunDir(Path(options["resume"]))
+        outcome = run.resume_training(folder, console=console, rollouts=options["rollouts"], context=context)
     else:
         config = load_config([reports.folder / CONFIG], import_files=True)
         outcome = run.start_training(
-            config, overwrite=order["overwrite"], console=console, command=order["command"], context=context
+            config, overwrite=options["overwrite"], console=console, command=options["command"], context=context
         )
-    reports.finished(run=str(outcome.run.path), status=outcome.status, exit_code=outcome.exit_code)
+    reports.report_result(run=str(outcome.run.path), status=outcome.status, exit_code=outcome.exit_code)
 
 
 if __name__ == "__main__":

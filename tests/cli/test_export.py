@@ -18,7 +18,7 @@ from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.trained_on import training_problems
+from rlvr_cli.runs.trained_on import read_training_problems
 from rlvr_cli.tasks.base import prompt_ids
 from tests.matrix import newest
 from tests.training.sft_runs import configure, start
@@ -78,7 +78,7 @@ def test_the_exported_model_answers_as_the_run(trained: tuple[str, RunDir], tmp_
     assert weights_hash(exported) == weights_hash(load_model(str(newest(of_run)), dtype="float32")[0])
     weights = load_file(output / "model.safetensors")
     assert weights.keys() == load_file(PRESETS["lab"] / "model.safetensors").keys()
-    assert training_problems(output) == training_problems(of_run.path)
+    assert read_training_problems(output) == read_training_problems(of_run.path)
     names = {path.name for path in output.rglob("*")}
     assert {"README.md", "config.json", "generation_config.json", "tokenizer.json"} <= names
     assert not names & {"trainer", "MANIFEST.json", "trainer_state.json", "value_head.safetensors", "base.json"}

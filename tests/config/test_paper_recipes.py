@@ -11,9 +11,9 @@ import pytest
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
-from rlvr_cli.planning.plan import resources
+from rlvr_cli.planning.plan import plan_resources
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.naming import config_hash
+from rlvr_cli.sweeps.naming import config_digest
 from rlvr_cli.tasks.sets import data_sets, needs_folder
 from tests.recipes import PAPERS, loaded, recipes, tables
 
@@ -50,7 +50,7 @@ def test_each_can_be_planned_and_fits_its_gpus(paper: str) -> None:
         if not needs_folder(config.task):
             check_training(config)
         # A value head is not divided by ZeRO.
-        needs = resources(config, gpu_memory="180GiB" if config.method.needs_values else "80GiB")
+        needs = plan_resources(config, gpu_memory="180GiB" if config.method.needs_values else "80GiB")
         assert needs["memory"]["fits"] == "yes", name
 
 
@@ -104,7 +104,7 @@ def test_no_two_rows_are_the_same_run() -> None:
     """A curve that is a row of another table is that row's file: its run serves both."""
     found: dict[str, str] = {}
     for name in recipes():
-        assert found.setdefault(config_hash(loaded(name)), name) == name
+        assert found.setdefault(config_digest(loaded(name)), name) == name
 
 
 def configs(paper: str) -> Iterator[Config]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sweep_kills import own_files
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 
 # Four updates on each rollout and a checkpoint every third step: most checkpoints lie in the middle of a buffer.
 SETTINGS = [
@@ -73,10 +73,10 @@ def kill_inside_a_save(process: subprocess.Popen[bytes], run: Path, rng: random.
 
 
 def outcome(run: Path) -> Ending:
-    rollouts = sorted((path.name, file_hash(path)) for path in (run / "rollouts").iterdir())
+    rollouts = sorted((path.name, file_digest(path)) for path in (run / "rollouts").iterdir())
     # A checkpoint of adapters has the adapters alone.
     (weights,) = (run / "checkpoints" / f"step-{STEPS}").glob("*model.safetensors")
-    return file_hash(weights), (run / "metrics.jsonl").read_bytes(), rollouts
+    return file_digest(weights), (run / "metrics.jsonl").read_bytes(), rollouts
 
 
 def unbroken_run(folder: Path, settings: list[str]) -> Ending:
@@ -137,7 +137,7 @@ def test_a_kill_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
     assert rows[saved]["pass"] == "high", "the kill came too late to show anything"
     assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     weights = [path / "checkpoints" / "step-16" / "model.safetensors" for path in (run, tmp_path / "whole")]
-    assert file_hash(weights[0]) == file_hash(weights[1])
+    assert file_digest(weights[0]) == file_digest(weights[1])
 
 
 @pytest.mark.slow

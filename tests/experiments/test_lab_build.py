@@ -80,8 +80,8 @@ def test_the_shipped_base_is_the_one_its_manifest_describes(name):
     lab, base = LABS[name], LAB_BASES / name
     manifest, recipe = built.read_manifest(base), lab.recipe()
     assert manifest["lab"] == name
-    assert built.file_hash(base / "model.safetensors") == manifest["weights_sha256"]
-    assert built.file_hash(base / "tokenizer.json") == manifest["tokenizer_sha256"]
+    assert built.file_digest(base / "model.safetensors") == manifest["weights_sha256"]
+    assert built.file_digest(base / "tokenizer.json") == manifest["tokenizer_sha256"]
     assert built.model_config_hash(base) == manifest["config_sha256"]
     assert manifest["recipe_sha256"] == recipe.fingerprint()
     assert manifest["data_sha256"] == lab.data_hash(lab.pools(recipe, manifest["seed"]))

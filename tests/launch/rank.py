@@ -20,6 +20,6 @@ with StopRequest(announce=False) as stop:
     try:
         exec(os.environ[f"CODE_{world.rank}"])  # noqa: S102
     except BaseException as error:
-        reports.failed(error, traceback.format_exc())
+        reports.report_failure(error, traceback.format_exc())
         exit_process(1)
     exit_process(0)

@@ -15,7 +15,7 @@ from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import command as launching
-from rlvr_cli.launch.command import Node, environment, plan_node
+from rlvr_cli.launch.command import Node, plan_node, rank_environment
 from rlvr_cli.launch.world import world_of_environment
 
 SIZES = ["rollout.prompts=8", "rollout.group_size=4"]
@@ -31,7 +31,7 @@ def lone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(launching, "visible_gpus", lambda: count)
+    monkeypatch.setattr(launching, "count_visible_gpus", lambda: count)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,15 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"4 processes on this machine, and 2 GPUs are visible.*--processes 2 or fewer"):
         plan_node(LaunchConfig(processes=4))
     node, warnings = plan_node(LaunchConfig(processes=2))
-    assert (node.gpus, warnings) == (2, []) and "ACCELERATE_USE_CPU" not in environment(node, {})
+    assert (node.gpus, warnings) == (2, []) and "ACCELERATE_USE_CPU" not in rank_environment(node, {})
 
 
 def test_more_processes_than_cores_are_slow_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 1)
     node, warnings = plan_node(LaunchConfig(processes=2))
     assert len(warnings) == 1 and "2 processes on 1 CPU core " in warnings[0]
-    assert environment(node, {"A": "b"})["ACCELERATE_USE_CPU"] == "true" and environment(node, {"A": "b"})["A"] == "b"
+    variables = rank_environment(node, {"A": "b"})
+    assert variables["ACCELERATE_USE_CPU"] == "true" and variables["A"] == "b"
 
 
 def test_srun_without_a_word_on_machines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,18 +121,18 @@ def test_the_second_of_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_outer_launchers_variables_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ACCELERATE_USE_FSDP", "FSDP_VERSION", "RANK"):
         monkeypatch.setenv(name, "2")
-    given = environment(Node(2, 2, 1, 0, "127.0.0.1", 1, 0), {})
+    given = rank_environment(Node(2, 2, 1, 0, "127.0.0.1", 1, 0), {})
     assert not {"ACCELERATE_USE_FSDP", "FSDP_VERSION", "RANK"} & given.keys()
 
 
 def test_the_port_is_no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the choice and the launcher's start a connection of anyone could be given one of the system's."""
-    assert launching.free_port() < 32_768  # where Linux begins
+    assert launching.find_free_port() < 32_768  # where Linux begins
     with socket.socket() as taken:
         taken.bind(("", 0))
         monkeypatch.setattr(launching, "PORTS", [taken.getsockname()[1]])
         with pytest.raises(UserError, match="is free on this machine for the processes to rendezvous"):
-            launching.free_port()
+            launching.find_free_port()
 
 
 def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="RANK=2 of WORLD_SIZE=2"):
         world_of_environment()
     monkeypatch.setenv("RANK", "one")
-    with pytest.raises(UserError, match="RANK='one' is not a number"):
+    with pytest.raises(UserError, match="RANK must be a whole number; got 'one'"):
         world_of_environment()
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.training.zero import propagate_nonfinite
 from tests.commands import run_here
 from tests.launch.launches import NARROW, SHIM, SMALL, assert_same_run, finish, kill_tree, rows, sharded, start
@@ -76,7 +76,7 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(tmp_path: Path, monkeypatch:
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     newest = [path / "checkpoints" / "step-8" for path in (run, whole)]
     for name in ("model.safetensors", "trainer/optimizer-0.safetensors", "trainer/optimizer-1.safetensors"):
-        assert file_hash(newest[0] / name) == file_hash(newest[1] / name), name
+        assert file_digest(newest[0] / name) == file_digest(newest[1] / name), name
     evaluated = subprocess.run(
         [
             *(sys.executable, "-m", "rlvr_cli", "eval", str(run), "--format=json"),

@@ -18,7 +18,7 @@ from rich.console import Console
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch import command, torchrun
-from rlvr_cli.launch.ranks import ORDER, RankFailure, failure_of, first_cause, read_failures
+from rlvr_cli.launch.ranks import OPTIONS, RankFailure, find_root_cause, make_failure, read_failures
 from rlvr_cli.launch.stopping import RunEnd
 from rlvr_cli.runs.folder import RunDir
 from tests.training.processes import gone
@@ -54,7 +54,7 @@ def _launch(console: Console | None) -> RunEnd:
 
 
 def starting(run: RunDir, code: str) -> str:
-    return f"reports.started(Path({str(run.path)!r})); {code}"
+    return f"reports.report_run(Path({str(run.path)!r})); {code}"
 
 
 def wait_until_gone(pid: int) -> None:
@@ -89,18 +89,18 @@ def test_a_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rank_whose_launcher_ended_while_it_started(tmp_path: Path) -> None:
     """Its parent is another process then."""
-    (tmp_path / ORDER).write_text(json.dumps({"parent": os.getppid()}))
+    (tmp_path / OPTIONS).write_text(json.dumps({"parent": os.getppid()}))
     environment = {**os.environ, command.FOLDER: str(tmp_path), "CODE_0": WAITS}
     rank = [sys.executable, "-m", "tests.launch.rank"]
     ended = subprocess.run(rank, cwd=ROOT, env=environment, timeout=60, capture_output=True)
-    assert ended.returncode == 1 and not ended.stderr and [path.name for path in tmp_path.iterdir()] == [ORDER]
+    assert ended.returncode == 1 and not ended.stderr and [path.name for path in tmp_path.iterdir()] == [OPTIONS]
 
 
 def test_a_rank_ends_with_its_launcher(tmp_path: Path) -> None:
     """Killed in the middle of its own work, without having noticed anything."""
     starts = (
         "import json, os, subprocess, sys; from pathlib import Path; "
-        f"Path({str(tmp_path / ORDER)!r}).write_text(json.dumps({{'parent': os.getpid()}})); "
+        f"Path({str(tmp_path / OPTIONS)!r}).write_text(json.dumps({{'parent': os.getpid()}})); "
         "subprocess.run([sys.executable, '-m', 'tests.launch.rank'])"
     )
     environment = {**os.environ, command.FOLDER: str(tmp_path), "CODE_0": WAITS}
@@ -116,13 +116,13 @@ def test_a_rank_ends_with_its_launcher(tmp_path: Path) -> None:
 
 def test_which_of_several_failures_is_the_first(tmp_path: Path) -> None:
     """An echo that comes first in time is not the cause; equal messages are told once, by the lowest rank."""
-    echo = failure_of(0, RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "")
-    own = failure_of(1, RuntimeError("the loss is odd"), "Traceback ...")
+    echo = make_failure(0, RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "")
+    own = make_failure(1, RuntimeError("the loss is odd"), "Traceback ...")
     assert (echo.secondary, own.secondary, own.kind, own.text) == (True, False, "bug", "RuntimeError: the loss is odd")
     for failure in (echo, own):
         failure.write(tmp_path)
-    assert read_failures(tmp_path) == [echo, own] and first_cause(read_failures(tmp_path)) == own
+    assert read_failures(tmp_path) == [echo, own] and find_root_cause(read_failures(tmp_path)) == own
     same = [RankFailure(rank, "user", "no such file", time=-rank) for rank in (2, 1)]
-    assert first_cause(same).rank == 1
-    refused = failure_of(1, UserError(["one", "two"]), "")
+    assert find_root_cause(same).rank == 1
+    refused = make_failure(1, UserError(["one", "two"]), "")
     assert (refused.kind, refused.text, refused.secondary) == ("user", "one\ntwo", False)

@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks.sweep_kills import own_files
 from rlvr_cli.config.load import load_config
-from rlvr_cli.launch.command import free_port
+from rlvr_cli.launch.command import find_free_port
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from tests.commands import run_in
 from tests.launch.launches import (
     NARROW,
@@ -102,14 +102,14 @@ def test_resume_is_exact_in_the_second_pass_of_lopti(tmp_path: Path) -> None:
     assert f"at step {saved} of 8" in output
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     newest = [path / "checkpoints" / "step-8" / "model.safetensors" for path in (run, whole)]
-    assert file_hash(newest[0]) == file_hash(newest[1])
+    assert file_digest(newest[0]) == file_digest(newest[1])
     for path in (whole / "rollouts").iterdir():
-        assert file_hash(path) == file_hash(run / "rollouts" / path.name)
+        assert file_digest(path) == file_digest(run / "rollouts" / path.name)
 
 
 def outer(processes: int, *arguments: str) -> list[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-    return [*launcher, "--master_port", str(free_port()), "--module", "rlvr_cli", "train", *arguments]
+    return [*launcher, "--master_port", str(find_free_port()), "--module", "rlvr_cli", "train", *arguments]
 
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
@@ -134,7 +134,7 @@ def test_two_machines(tmp_path: Path) -> None:
     meet = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1"}
 
     def machines(*more: str) -> list[subprocess.Popen[str]]:
-        port = str(free_port())
+        port = str(find_free_port())
         return [
             start(*more, environment={**meet, "MASTER_PORT": port, "NODE_RANK": str(number)}) for number in range(2)
         ]

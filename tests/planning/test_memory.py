@@ -20,7 +20,7 @@ from rlvr_cli.planning.memory import (
     Training,
     estimate_memory,
 )
-from rlvr_cli.planning.plan import Device, memory_plan, sampling_of, training_of
+from rlvr_cli.planning.plan import Device, plan_memory, sampling_settings, training_settings
 from tests.recipes import loaded, recipes
 
 ROWS, LENGTH = 2, 96
@@ -92,7 +92,7 @@ def test_the_step_of_deepspeeds_float32_copy() -> None:
         expected = 4 * (count or SEVEN.parameters // 8)
         assert term(of(training), "gradients in float32") == (0 if strategy == "zero2" else expected)
         assert term(of(replace(training, summed=2)), "gradients in float32") == expected
-        assert term(of(training), "work of AdamW") == expected
+        assert term(of(training), "AdamW workspace") == expected
 
 
 def test_states_of_bfloat16_training_are_bfloat16() -> None:
@@ -120,7 +120,7 @@ def test_offloading_moves_states_to_the_computer() -> None:
     found = of(both)
     assert term(found, "optimizer states") == term(found, "gradients") == term(found, "weights") == 0
     alone = of(replace(both, processes=1)).host
-    assert (alone.bytes, alone.why) == (22 * SEVEN.parameters, "what is offloaded")
+    assert (alone.bytes, alone.why) == (22 * SEVEN.parameters, "offloaded states")
     # DeepSpeed's own estimate has the whole weights of each process too: they are loaded before they are divided.
     assert (found.host.bytes, found.host.why) == (4 * SEVEN.parameters, "while the model is loaded")
     optimizer = of(replace(both, offload_weights=False))
@@ -142,14 +142,14 @@ def test_the_local_sampler_takes_as_many_rows_as_fit() -> None:
     found = of(training, sampling)
     (cache,) = (entry for entry in found.phases["sampling"] if entry.name == "keys and values")
     assert cache.why.startswith("128 of 256 rows at once") and cache.bytes == 128 * 4096 * 2 * 28 * 4 * 128 * 2
-    assert advice.memory_verdict(found.total("sampling"), 80 * GIB) == "yes"
+    assert advice.classify_peak(found.total("sampling"), 80 * GIB) == "yes"
     forced = replace(sampling, batch=256)
     assert of(training, forced).total("sampling") > found.total("sampling") + 27 * GIB
-    assert advice.memory_verdict(of(training, forced).peak, 80 * GIB) == "no"
-    offered = {change.settings: change.peak for change in advice.single_changes(SEVEN, training, forced, 80 * GIB)}
+    assert advice.classify_peak(of(training, forced).peak, 80 * GIB) == "no"
+    offered = {change.settings: change.peak for change in advice.find_single_changes(SEVEN, training, forced, 80 * GIB)}
     assert offered["rollout.batch=null"] == found.peak
     alone = of(ONE_GPU, sampling)
-    assert advice.memory_verdict(alone.total("sampling"), 80 * GIB) == "no"
+    assert advice.classify_peak(alone.total("sampling"), 80 * GIB) == "no"
     assert term(alone, "keys and values") == 4096 * 2 * 28 * 4 * 128 * 4
 
 
@@ -161,7 +161,7 @@ def test_vllm_keeps_its_share_of_the_gpu_while_the_trainer_updates_unless_it_sle
         assert awake.total(phase) - asleep.total(phase) == (0 if phase == "sampling" else share)
         assert phase == "sampling" or asleep.total(phase) == plain.total(phase)
     assert term(asleep, "vLLM") == term(awake, "vLLM") == share
-    changes = advice.single_changes(SEVEN, ONE_GPU, colocated, 80 * GIB)
+    changes = advice.find_single_changes(SEVEN, ONE_GPU, colocated, 80 * GIB)
     assert "rollout.vllm.sleep=true" in {change.settings for change in changes}
     load_config(overrides=["rollout.engine=vllm_colocate", "rollout.vllm.sleep=true"])
 
@@ -267,12 +267,12 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
 
 
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:
-    changes = advice.single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
+    changes = advice.find_single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     fitting = {change.settings for change in changes if change.fits != "no"}
     assert "model.adapter=qlora" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
     assert "launch.deepspeed=zero3-offload" in fitting
-    more = advice.gpus_that_fit(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
+    more = advice.find_gpu_count(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     assert more is not None
     assert more.settings.endswith("launch.deepspeed=zero3")
     assert more.peak <= 0.9 * 80 * GIB
@@ -289,11 +289,11 @@ def test_advised_settings_are_settings() -> None:
         overrides = [f"launch.processes={gpus}", "update.micro_batch=null"]
         config = load_config([row], overrides=overrides)
         model = preset(config.model.name)
-        training, sampling = training_of(config, device), sampling_of(config, model)
+        training, sampling = training_settings(config, device), sampling_settings(config, model)
         if (model, training, sampling) in told:
             continue
         told.add((model, training, sampling))
-        found = memory_plan(model, training, sampling, device, assumed=False)
+        found = plan_memory(model, training, sampling, device, assumed=False)
         said = [change["settings"] for change in found["changes"]]
         said += [found[name]["settings"] for name in ("together", "more_gpus") if found[name]]
         assert said or found["fits"] != "no", name
@@ -305,6 +305,6 @@ def test_advised_settings_are_settings() -> None:
 @pytest.mark.parametrize("undivided", [{"adapter": Adapter(64, quantized=True)}, {"value_head": True}])
 def test_what_deepspeed_does_not_divide_is_never_told_to_be(undivided: dict[str, Any]) -> None:
     training = replace(ONE_GPU, **undivided, strategy="ddp", processes=4)
-    changes = advice.single_changes(SEVEN, training, Sampling("local", 64), 8 * GIB)
+    changes = advice.find_single_changes(SEVEN, training, Sampling("local", 64), 8 * GIB)
     assert not any("deepspeed" in change.settings for change in changes)
-    assert advice.gpus_that_fit(SEVEN, training, Sampling("local", 64), 8 * GIB) is None
+    assert advice.find_gpu_count(SEVEN, training, Sampling("local", 64), 8 * GIB) is None

@@ -16,11 +16,11 @@ from rlvr_cli.models.architecture import find_architecture
 from rlvr_cli.planning.memory import GIB
 from rlvr_cli.planning.plan import (
     choose_device,
-    duration,
-    measured_speed,
-    offloads_of,
-    strategy_of,
-    training_of,
+    estimate_duration,
+    launch_strategy,
+    measure_speed,
+    offload_settings,
+    training_settings,
 )
 from rlvr_cli.runs.folder import open_run
 
@@ -65,7 +65,7 @@ def test_a_model_that_is_not_at_hand_leaves_the_rest(
     assert numbers["learning_rate"] is None
     assert numbers["steps_total"] == 100
     assert run(["plan", "--model", "nobody/nothing-7b"]) == 0
-    assert "Parameters and memory are not known: nobody/nothing-7b is not in the" in capsys.readouterr().out
+    assert "Parameters and memory are unknown: nobody/nothing-7b is not in the" in capsys.readouterr().out
 
 
 def test_a_folder_and_another_family(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_strategies_of_a_deepspeed_file(
 ) -> None:
     (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": zero}), encoding="utf-8")
     config = load_config(overrides=["launch.processes=2", f"launch.deepspeed={tmp_path / 'ds.json'}"])
-    assert (strategy_of(config), offloads_of(config)) == (strategy, offloads)
+    assert (launch_strategy(config), offload_settings(config)) == (strategy, offloads)
 
 
 def test_in_which_format_deepspeed_sums_gradients(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_in_which_format_deepspeed_sums_gradients(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}), encoding="utf-8")
     for way, summed in (("zero2", 4), ("zero3", 4), ("zero3-offload", 4), (str(tmp_path / "ds.json"), 2)):
         config = load_config(overrides=["launch.processes=2", f"launch.deepspeed={way}"])
-        assert training_of(config, device).summed == summed
+        assert training_settings(config, device).summed == summed
 
 
 def test_speed_of_a_run(tmp_path: Path) -> None:
@@ -142,17 +142,17 @@ def test_speed_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
     found = open_run(tmp_path)
     with pytest.raises(UserError, match="no finished rollout"):
-        measured_speed(found)
+        measure_speed(found)
     for rollout, (length, seconds) in enumerate([(10.0, 100.0), (20.0, 4.0), (40.0, 6.0)]):
         for update in range(2):
             step = 2 * rollout + update + 1
             append_jsonl(found.metrics_path, [{"step": step, "rollout": rollout, "length": length}])
             append_jsonl(found.timings_path, [{"step": step, "seconds": seconds / 2}])
-    speed = measured_speed(found)
+    speed = measure_speed(found)
     # The first rollout warms up. The others: 8 completions of 20 and of 40 tokens in 4 + 6 seconds.
     assert speed.tokens_per_second == pytest.approx((8 * 20 + 8 * 40) / 10)
     assert speed.tokens_per_completion == 30
-    time = duration(1000, 100, speed)
+    time = estimate_duration(1000, 100, speed)
     assert time.at_most == pytest.approx(1000 * 100 / 48)
     assert time.expected == pytest.approx(1000 * 30 / 48)
 

@@ -13,7 +13,7 @@ from rlvr_cli.runs.checkpoints import (
     Damaged,
     find_damage,
     keep_newest,
-    survey,
+    scan_checkpoints,
     valid_checkpoints,
     write_checkpoint,
 )
@@ -46,7 +46,7 @@ def test_every_damage_to_every_file_is_found(tmp_path: Path, name: str, damage: 
     newest = write_checkpoint(tmp_path, 7, content)
     assert find_damage(newest.path) is None
     damage(newest.path / name)
-    found = survey(tmp_path, hashed=1)
+    found = scan_checkpoints(tmp_path, hashed=1)
     assert isinstance(found[0], Damaged) and found[0].step == 7
     assert name in found[0].reason
     assert found[1] == Checkpoint(3, tmp_path / "step-3")
@@ -60,7 +60,7 @@ def test_hashes_are_of_what_is_loaded_sizes_of_all(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 4, content)
 
     def whole(hashed: int) -> list[int]:
-        return [entry.step for entry in survey(tmp_path, hashed=hashed) if isinstance(entry, Checkpoint)]
+        return [entry.step for entry in scan_checkpoints(tmp_path, hashed=hashed) if isinstance(entry, Checkpoint)]
 
     assert (whole(0), whole(1), whole(2)) == ([5, 4, 3, 1], [4, 3, 1], [4])
     assert [checkpoint.step for checkpoint in valid_checkpoints(tmp_path)] == [5, 4, 3, 1]
@@ -80,7 +80,7 @@ def test_leftovers_of_a_killed_writer_are_not_checkpoints_and_go_away(tmp_path: 
     content_aside = tmp_path / ".step-5.new-999999999"
     content_aside.mkdir()
     content(content_aside)
-    assert survey(tmp_path) == []
+    assert scan_checkpoints(tmp_path) == []
     write_checkpoint(tmp_path, 6, content)
     assert [path.name for path in tmp_path.iterdir()] == ["step-6"]
 

@@ -13,7 +13,7 @@ import pytest
 from rlvr_cli.cli.templates import files_of
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from tests.slurm.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -81,7 +81,7 @@ def assert_same(run: RunDir, whole: RunDir) -> None:
     assert run.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     ours, theirs = (valid_checkpoints(one.checkpoints_dir)[0] for one in (run, whole))
     assert ours.step == theirs.step == rows(run)[-1]["step"]
-    assert file_hash(ours.path / "model.safetensors") == file_hash(theirs.path / "model.safetensors")
+    assert file_digest(ours.path / "model.safetensors") == file_digest(theirs.path / "model.safetensors")
 
 
 @pytest.fixture(scope="module")

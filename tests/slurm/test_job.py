@@ -20,7 +20,7 @@ from rlvr_cli.core.files import lock_folder, wait_for_release
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.command import PORTS
 from rlvr_cli.launch.slurm_job import Job
-from rlvr_cli.launch.slurm_state import has_ended, job_of, job_states
+from rlvr_cli.launch.slurm_state import find_last_job, has_ended, job_states
 from rlvr_cli.runs.folder import RunDir
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ while :; do sleep 0.05; done
 
 def script(*overrides: str) -> str:
     section = load_config([], overrides=list(overrides)).slurm
-    return slurm.script(slurm.parameters(section, "job"), Path("/runs/a b/job/slurm"))
+    return slurm.render_script(slurm.submitit_parameters(section, "job"), Path("/runs/a b/job/slurm"))
 
 
 def options(text: str) -> dict[str, str]:
@@ -203,7 +203,7 @@ def test_bad_values_are_named(override: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["nodes: 2"], "slurm.nodes=2 cannot share launch.processes=1"),
+        (["nodes: 2"], "launch.processes=1 (over all machines) must be a multiple of slurm.nodes=2"),
         (["gpus_per_node: 4"], "a process uses one GPU. Set slurm.gpus_per_node=1, or launch.processes=4"),
     ],
 )
@@ -245,7 +245,7 @@ def test_submission_makes_the_run_and_its_job_begins_it(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout) == {"run": "runs/one", "job": "41", "log": "runs/one/slurm/41_0_log.out"}
     run = RunDir(tmp_path / "runs" / "one")
-    assert job_of(run.path) == "41"
+    assert find_last_job(run.path) == "41"
     job = DelayedSubmission.load(run.path / "slurm" / "41_submitted.pkl").function
     assert job.command[1:] == ("-m", "rlvr_cli", "train", "--resume", str(run.path)) and job.run == run.path
     manifest = run.read_manifest()
@@ -303,4 +303,4 @@ def test_a_run_that_is_replaced_survives_a_kill_in_sbatch_until_the_new_one_is_i
     path = slurms_commands(tmp_path / "bin", "echo Submitted batch job 41")
     said = rlvr(tmp_path, "--submit", "slurm", "--overwrite", "run.name=one", path=path)
     assert said.returncode == 0, said.stderr
-    assert [path.name for path in run.parent.iterdir()] == ["one"] and job_of(run) == "41"
+    assert [path.name for path in run.parent.iterdir()] == ["one"] and find_last_job(run) == "41"

@@ -37,7 +37,7 @@ def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> N
     config = load_config([Path(file) for file in entry.base], entry.option, overrides=entry.overrides)
     run.config_path.write_text(dump_yaml(config))
     place.record(entry, "start", worker=0, pid=0, step=0)
-    pruned = search.pruned(entry)
+    pruned = search.prune_decision(entry)
     for rollout, value in enumerate(values, start=1):
         if pruned is not None:
             break
@@ -45,7 +45,7 @@ def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> N
         folder.mkdir(parents=True, exist_ok=True)
         result = {"format": FORMAT, "rollouts": rollout, "metrics": {"avg@32": {"value": value}}}
         write_json(folder / "metrics.json", add_hashes(result, ""))
-        pruned = search.pruned(entry)
+        pruned = search.prune_decision(entry)
     run.update_manifest(status="finished" if pruned is None else "interrupted")
     if pruned is not None:
         place.record(entry, "end", outcome="pruned", **pruned)

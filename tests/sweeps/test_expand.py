@@ -14,8 +14,8 @@ from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import format_override, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.naming import config_hash, make_unique, short_keys, trial_name, value_text
-from rlvr_cli.sweeps.prepare import prepare_sweep, same_gradient_arms
+from rlvr_cli.sweeps.naming import abbreviate_keys, abbreviate_value, config_digest, make_unique, trial_name
+from rlvr_cli.sweeps.prepare import find_same_gradient_arms, prepare_sweep
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 
@@ -84,21 +84,21 @@ VALUES: dict[str, Any] = {
 
 def test_values_in_names() -> None:
     for text in VALUES:
-        assert value_text("some.key", VALUES[text]) == text, text
+        assert abbreviate_value("some.key", VALUES[text]) == text, text
 
 
 def test_names_are_unique_and_fit_every_file_system() -> None:
-    assert short_keys(["a.eps_low", "b.eps_large", "optimizer.lr"]) == {
+    assert abbreviate_keys(["a.eps_low", "b.eps_large", "optimizer.lr"]) == {
         "a.eps_low": "eps_low",
         "b.eps_large": "eps_large",
         "optimizer.lr": "lr",
     }
-    assert short_keys(["method.policy_loss.eta", "method.passes.eta"]) == {
+    assert abbreviate_keys(["method.policy_loss.eta", "method.passes.eta"]) == {
         "method.policy_loss.eta": "policy_loss.eta",
         "method.passes.eta": "passes.eta",
     }
     assert make_unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"
-    long = trial_name({"task.data": "x" * 300}, short_keys(["task.data"]), "grpo")
+    long = trial_name({"task.data": "x" * 300}, abbreviate_keys(["task.data"]), "grpo")
     name = make_unique(long, "abcdef0123", [])
     assert len(name) <= 100 and name.endswith("-abcdef")
     hostile = trial_name({"task.data": "../../etc/..", "run.seed": 1}, {"task.data": "", "run.seed": "s"}, "grpo")
@@ -117,12 +117,12 @@ OTHER = [["optimizer.lr=2e-3"], ["run.seed=1"], ["method=dgpo"], ["method.kl.bet
 
 @pytest.mark.parametrize(("first", "second"), SAME)
 def test_what_does_not_decide_the_numbers_is_not_in_the_identity(first: list[str], second: list[str]) -> None:
-    assert config_hash(load_config([], overrides=first)) == config_hash(load_config([], overrides=second))
+    assert config_digest(load_config([], overrides=first)) == config_digest(load_config([], overrides=second))
 
 
 @pytest.mark.parametrize("changes", OTHER, ids=str)
 def test_what_decides_the_numbers_is(changes: list[str]) -> None:
-    assert config_hash(load_config([], overrides=changes)) != config_hash(load_config([]))
+    assert config_digest(load_config([], overrides=changes)) != config_digest(load_config([]))
 
 
 def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
     made = sweep(tmp_path, text, "train.rollouts=3")
     (trial,) = made.trials
     (entry,) = prepare_sweep(made, SweepDir(made.folder)).plan.trials
-    assert entry.train() == [
+    assert entry.train_arguments() == [
         *["-c", f"{made.folder}/base/1-base.yaml", "--method", "lopti"],
         *[
             "task=countdown",
@@ -146,7 +146,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
         ],
     ]
     config = load_config([tmp_path / "base.yaml"], "lopti", None, None, list(trial.overrides))
-    assert config == trial.config and config_hash(config) == trial.id
+    assert config == trial.config and config_digest(config) == trial.id
     assert (config.optimizer.lr, config.task.name, config.optimizer.betas) == (1e-5, "countdown", (0.9, 0.99))
 
 
@@ -158,8 +158,8 @@ def test_an_override_reads_back_to_its_value(value: Any) -> None:
 def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> None:
     text = "methods: [grpo, cispo, lopti]\nseeds: 2\nset: {train.rollouts: 5, update.mini_batches: %d}"
     once, twice = (sweep(tmp_path, text % updates) for updates in (1, 2))
-    assert [(group.names, group.when) for group in same_gradient_arms(once)] == [(("grpo", "cispo"), "one_step")]
-    assert {group.when for group in same_gradient_arms(twice)} == {"first_step"}
+    assert [(group.names, group.when) for group in find_same_gradient_arms(once)] == [(("grpo", "cispo"), "one_step")]
+    assert {group.when for group in find_same_gradient_arms(twice)} == {"first_step"}
     entries = prepare_sweep(twice, SweepDir(twice.folder)).plan.trials
     costs = [sum(getattr(entry, key) for entry in entries) for key in ("rollouts", "completions", "steps")]
     assert costs == [30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4)]
@@ -172,7 +172,7 @@ FILES = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml")
 def test_every_example_expands(file: Path) -> None:
     sweep = expand(read_sweep(file))
     assert sweep.corners and (sweep.trials or sweep.space is not None)
-    assert not any(group.cannot_differ for group in same_gradient_arms(sweep))
+    assert not any(group.cannot_differ for group in find_same_gradient_arms(sweep))
 
 
 def test_the_worker_loads_the_configuration_of_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,4 +180,4 @@ def test_the_worker_loads_the_configuration_of_the_trial(tmp_path: Path, monkeyp
     monkeypatch.setenv("RLVR_DATA_DIR", str(tmp_path))
     (trial,) = sweep(tmp_path, "set: {task.name: kk, task.data_dir: null}\ngrid:\n  task.data: [kk]\n").trials
     assert trial.config.task.data_dir is None
-    assert config_hash(load_config([], overrides=trial.overrides)) == trial.id
+    assert config_digest(load_config([], overrides=trial.overrides)) == trial.id

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.sweeps.axes import combinations, read_axes, values_of
+from rlvr_cli.sweeps.axes import combinations, merge_values, read_axes
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.spec import SweepFile, read_sweep
 
@@ -40,7 +40,7 @@ def expanded(content: dict[str, Any]) -> list[dict[str, Any]]:
     """The values of each combination, in order."""
     with TemporaryDirectory() as folder:
         file = read(folder, content)
-        return [values_of(points) for points in combinations(read_axes(file), file)]
+        return [merge_values(points) for points in combinations(read_axes(file), file)]
 
 
 @QUICK

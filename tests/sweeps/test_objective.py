@@ -20,7 +20,7 @@ from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.prepare import prepare_sweep, write_sweep
-from rlvr_cli.sweeps.ranking import CONFIRM, confirmation, rank, write_confirmation
+from rlvr_cli.sweeps.ranking import CONFIRM, confirmation_command, rank_arms, write_confirmation
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.compare.made_runs import evaluate, make_run
 from tests.sweeps.files import sweep
@@ -55,7 +55,8 @@ def test_its_value_in_a_run(tmp_path: Path) -> None:
         write_json(folder / "metrics.json", add_hashes(result, ""))
     (run.held_out_dir / "rollout-000015").mkdir()  # its process was killed before the numbers
     held_out = Objective("accuracy", "held_out", True)
-    assert held_out.held_out(run) == [(5, 0.2), (10, 0.4)] and held_out.held_out(run, after=5) == [(10, 0.4)]
+    assert held_out.held_out_values(run) == [(5, 0.2), (10, 0.4)]
+    assert held_out.held_out_values(run, after=5) == [(10, 0.4)]
     assert value_of(held_out, run) == 0.4
     assert value_of(Objective("greedy", "held_out", True), run) == 0.9
     assert value_of(Objective("pass@4", "held_out", True), run) is None
@@ -130,9 +131,9 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
     names = {f"{arm}-s{seed}": one for arm, several in values.items() for seed, one in enumerate(several, start=2)}
     place = finished(tmp_path, text, names)
     plan = place.read_plan()
-    ranking = rank(place, plan, place.statuses(plan))
+    ranking = rank_arms(place, plan, place.statuses(plan))
     assert ranking is not None
-    assert [(arm.name, len(arm.values), arm.wanted, arm.state) for arm in ranking.arms] == [
+    assert [(arm.name, len(arm.values), arm.planned, arm.state) for arm in ranking.arms] == [
         ("lopti", 3, 3, "finished"),
         ("grpo", 3, 3, "finished"),
         ("dapo", 2, 3, "waiting"),
@@ -152,7 +153,7 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
 def test_the_interval_over_seeds_stays_in_the_range_of_a_share(tmp_path: Path) -> None:
     text = TEXT.replace("methods: [grpo, lopti, dapo]", "methods: [grpo]")
     place = finished(tmp_path, text.partition("eval: {s")[0], {"grpo-s2": 0.95, "grpo-s3": 0.90, "grpo-s4": 1.0})
-    ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
+    ranking = rank_arms(place, place.read_plan(), place.statuses(place.read_plan()))
     assert ranking is not None and ranking.best is not None and ranking.best.estimate is not None
     assert ranking.best.estimate.low == pytest.approx(0.826, abs=1e-3) and ranking.best.estimate.high == 1.0
 
@@ -162,19 +163,19 @@ def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path:
     names = {f"{arm}-s{seed}": one for arm, several in values.items() for seed, one in enumerate(several, start=2)}
     place = finished(tmp_path, TEXT, names)
     plan = place.read_plan()
-    assert confirmation(place, plan) is None
+    assert confirmation_command(place, plan) is None
     statuses = place.statuses(plan)
     # Trained, and not evaluated yet: not finished.
     assert {status.state for status in statuses} == {"waiting"}
     for status in statuses:
         place.record(status.entry, "start", worker=0, step=0, eval=plan.eval)
         place.record(status.entry, "end", outcome="finished", reason=None, eval=plan.eval)
-    ranking = rank(place, plan, place.statuses(plan))
+    ranking = rank_arms(place, plan, place.statuses(plan))
     assert ranking is not None
     # As a sweep that was queued on a cluster has it.
     write_confirmation(place, replace(plan, given=[*plan.given, "--submit", "slurm", "--workers", "2"]), ranking)
     file = place.path / CONFIRM
-    assert confirmation(place, plan) == f"rlvr sweep {file} && rlvr compare {place.path.parent}/s-confirm"
+    assert confirmation_command(place, plan) == f"rlvr sweep {file} && rlvr compare {place.path.parent}/s-confirm"
     again = expand(read_sweep(file))
     assert again.folder == place.path.parent / "s-confirm"
     assert {(trial.config.method.name, trial.config.run.seed) for trial in again.trials} == {
@@ -188,7 +189,7 @@ def test_what_confirms_the_best_can_differ_from_it(tmp_path: Path) -> None:
     values = {"grpo": 0.5, "dapo": 0.4, "lopti": 0.3}
     place = finished(tmp_path, text, {f"{arm}-s{seed}": values[arm] for arm in values for seed in (2, 3, 4)})
     plan = place.read_plan()
-    ranking = rank(place, plan, place.statuses(plan))
+    ranking = rank_arms(place, plan, place.statuses(plan))
     assert ranking is not None and [arm.name for arm in ranking.complete] == ["grpo", "dapo", "lopti"]
     write_confirmation(place, plan, ranking)
     assert yaml.safe_load((place.path / CONFIRM).read_text())["list"] == [
@@ -196,4 +197,4 @@ def test_what_confirms_the_best_can_differ_from_it(tmp_path: Path) -> None:
         {"method.name": "lopti"},
     ]
     write_confirmation(place, plan, replace(ranking, arms=ranking.arms[:2]))
-    assert confirmation(place, plan) is None
+    assert confirmation_command(place, plan) is None

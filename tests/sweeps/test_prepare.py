@@ -13,7 +13,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import lock_folder, read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
-from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
+from rlvr_cli.sweeps.folder import MAX_LOST, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_arms, check_not_running, prepare_sweep, write_sweep
 from tests.sweeps.files import sweep
 
@@ -65,7 +65,7 @@ def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
     assert [entry.name for entry in found.plan.trials if not entry.named] == ["lopti-s0", "lopti-s1"]
     assert found.notes == (
         "2 trials added: lr1e-3-s0, lr1e-3-s1",
-        "no longer named by the sweep file, kept as they are: lopti-s0, lopti-s1",
+        "removed from the sweep file, kept on disk: lopti-s0, lopti-s1",
     )
     write_sweep(wider, place, found.plan)
     back = prepare_sweep(sweep(tmp_path, TEXT), place)
@@ -152,12 +152,12 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
     # A worker's end leaves half a line, and an attempt without an end: the next one says so, and goes on.
     with place.attempts_path(third).open("a") as stream:
         stream.write('{"event": "en')
-    for number in range(MOST_LOST):
+    for number in range(MAX_LOST):
         with place.lease(third) as mine, place.lease(third) as again:
             assert mine and not again
-            assert place.status(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
+            assert place.status(plan, third).state == ("running" if number < MAX_LOST - 1 else "failed")
         attempt(2, None)
-    assert f"{MOST_LOST} times" in str(place.status(plan, third).reason)
+    assert f"{MAX_LOST} times" in str(place.status(plan, third).reason)
     # One that was killed when its trial was finished already has finished it.
     attempt(3, None)
     (place.path / fourth.name / "manifest.json").write_text('{"status": "finished"}')
@@ -189,5 +189,5 @@ def test_an_edited_reward_makes_another_sweep(tmp_path: Path) -> None:
     _, place, _ = begun(tmp_path, text)
     assert prepare_sweep(sweep(tmp_path, text), place).notes == ()
     reward.write_text(reward.read_text().replace("1.0", "0.5"))
-    with pytest.raises(UserError, match=r"none of its 2 trials is one of the 2 .* \(an edited file of a method"):
+    with pytest.raises(UserError, match=r"none of its 2 trials is among the 2 .* \(editing the file of a method"):
         prepare_sweep(sweep(tmp_path, text), place)

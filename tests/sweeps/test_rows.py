@@ -11,8 +11,8 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.naming import config_hash
-from rlvr_cli.sweeps.rows import config_source, trial_rows
+from rlvr_cli.sweeps.naming import config_digest
+from rlvr_cli.sweeps.rows import resolve_config, trial_rows
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems
 
@@ -53,11 +53,11 @@ def test_lists_in_a_list_are_axes_and_included_files_lie_below_an_items_own_keys
 
 def test_a_row_alone_is_the_trial(table: Path) -> None:
     for trial in expand(read_sweep(table)).trials:
-        assert config_hash(load_config([config_source(Path(f"{table}:{trial.name}"))])) == trial.id
-    found = load([config_source(Path(f"{table}:large-plain"))])
+        assert config_digest(load_config([resolve_config(Path(f"{table}:{trial.name}"))])) == trial.id
+    found = load([resolve_config(Path(f"{table}:large-plain"))])
     assert found.origin("rollout", "prompts") == f"{table.parent}/high.yaml:2"
     assert found.origin("optimizer", "lr") == f"{table}:5" and found.origin("train", "rollouts") == f"{table}:2"
-    over = load_config([config_source(Path(f"{table}:small-dgpo"))], method="grpo", overrides=["optimizer.lr=1e-4"])
+    over = load_config([resolve_config(Path(f"{table}:small-dgpo"))], method="grpo", overrides=["optimizer.lr=1e-4"])
     assert over.method.name == "grpo" and over.method.policy_loss.kind == "ppo_clip" and over.optimizer.lr == 1e-4
 
 
@@ -118,16 +118,19 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("list: [{include: low.yaml}]", "s.yaml:1 list: an item that includes files needs a `name`"),
+        ("list: [{include: low.yaml}]", "s.yaml:1 list: an item with `include` needs a `name`"),
         ("list: [{name: a, include: none.yaml}]", "none.yaml no such file"),
         ("list: [{name: a, include: {b: c}}]", "s.yaml:1 list: include: must be a file or a list of files"),
-        ("list: [[{name: a, optimizer.lr: 1}], [{name: b, optimizer.lr: 2}]]", "optimizer.lr is set by another axis"),
+        (
+            "list: [[{name: a, optimizer.lr: 1}], [{name: b, optimizer.lr: 2}]]",
+            "optimizer.lr is already set by another axis",
+        ),
         ("list: [{name: a, optimizer.lr: 1e-3}]\nexclude: ['b*']", "s.yaml:2 exclude: b* matches no trial"),
         (
             TABLE.replace("small-plain:", "smal-plain:"),
             "reported: unknown trial smal-plain. Did you mean `small-plain`?",
         ),
-        (TABLE.replace("[2, 3]", "[2]"), "*-dgpo has 1 numbers, and there are 2 columns"),
+        (TABLE.replace("[2, 3]", "[2]"), "*-dgpo must have 2 numbers, one per column; got 1"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(table: Path, text: str, said: str) -> None:

@@ -18,7 +18,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.store.find import load_runs
 from rlvr_cli.sweeps.driver import _Driver
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
-from rlvr_cli.sweeps.ranking import rank
+from rlvr_cli.sweeps.ranking import rank_arms
 from rlvr_cli.sweeps.search import Search
 from rlvr_cli.sweeps.slots import Slot
 from tests.sweeps.searches import HEAD, begin, end, go_on
@@ -160,7 +160,7 @@ def test_a_configuration_that_is_there_already_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Learning rates that agree to 6 digits are one; the search ends when there is none but these."""
-    monkeypatch.setattr("rlvr_cli.sweeps.search.MOST_IDLE", 8)
+    monkeypatch.setattr("rlvr_cli.sweeps.search.MAX_IDLE", 8)
     text = HEAD + "grid:\n  optimizer.lr: {range: [1e-4, 1.00001e-4]}\nsearch: {trials: 9, startup: 3}\n"
     place = begin(tmp_path, text)
     plan = go_on(place, lambda varies: [0.5] * 4)
@@ -180,7 +180,7 @@ def test_the_budget_ends_it_and_what_was_given_up_costs_what_it_had(tmp_path: Pa
     plan = go_on(place, bell)
     counted = states(place)
     assert counted["pruned"] >= 1 and len(plan.trials) > 6
-    spent = sum(place.pruned_at(entry) or entry.rollouts for entry in plan.trials)
+    spent = sum(place.pruned_rollout(entry) or entry.rollouts for entry in plan.trials)
     assert 22 < spent <= 26
 
 
@@ -192,9 +192,9 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     bad = [status for status in statuses.values() if status.entry.varies["optimizer.lr"] == 5e-3]
     good = [status for status in statuses.values() if status not in bad]
     assert all(status.state == "finished" for status in good) and len(good) == 8
-    assert [status.state for status in bad] == ["pruned"] and place.pruned_at(bad[0].entry) == 2
+    assert [status.state for status in bad] == ["pruned"] and place.pruned_rollout(bad[0].entry) == 2
     assert "accuracy was 0.000 at best until rollout 2, below the median" in str(bad[0].reason)
-    ranking = rank(place, plan, list(statuses.values()))
+    ranking = rank_arms(place, plan, list(statuses.values()))
     assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
     assert len(ranking.complete) == 4
     (note,) = load_runs([str(place.path)], tmp_path).notes
@@ -211,14 +211,14 @@ def test_a_trial_that_ends_before_its_decision_is_given_up(tmp_path: Path, kille
     plan = search.advance(place.read_plan())
     bad = plan.trials[4]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(search, "pruned", lambda entry: None)
+        patched.setattr(search, "prune_decision", lambda entry: None)
         end(place, search, bad, [0.0] * 4)
     if not killed:
         assert search.advance(plan, {bad.id}).trials == plan.trials
         assert search.configurations()[-1].state == TrialState.RUNNING
     driver = _Driver(place, plan, [Slot()], (), Console(quiet=True))
-    assert driver.drive() == 0
-    assert states(place) == {"finished": 4, "pruned": 1} and place.pruned_at(bad) == 1
+    assert driver.run() == 0
+    assert states(place) == {"finished": 4, "pruned": 1} and place.pruned_rollout(bad) == 1
     assert Search(place, plan).configurations()[-1].state == TrialState.PRUNED
 
 

@@ -11,7 +11,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.prepare import check_not_running
-from rlvr_cli.sweeps.ranking import CONFIRM, rank, write_confirmation
+from rlvr_cli.sweeps.ranking import CONFIRM, rank_arms, write_confirmation
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.files import sweep
 from tests.sweeps.searches import HEAD, begin, go_on
@@ -23,9 +23,9 @@ TEXT = HEAD + SPACE + "seeds: 2\nbudget: 60\nsearch: {trials: 5, startup: 2, pru
 def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = begin(tmp_path, TEXT)
     assert run(["sweep", "status", str(place.path)]) == 0
-    assert "no arm has its accuracy (held-out, in training) of every seed yet" in capsys.readouterr().out
+    assert "no arm has a value of accuracy (held-out, in training) for every seed yet" in capsys.readouterr().out
     plan = go_on(place, bell)
-    ranking = rank(place, plan, place.statuses(plan))
+    ranking = rank_arms(place, plan, place.statuses(plan))
     assert ranking is not None
     write_confirmation(place, plan, ranking)
     assert run(["sweep", "status", str(place.path)]) == 0
@@ -45,7 +45,7 @@ def test_a_file_that_is_changed_while_its_search_runs_is_refused(tmp_path: Path)
     place = begin(tmp_path, TEXT)
     go_on(place, bell, most=3)
     assert isinstance(place, SweepDir) and len(Search(place, place.read_plan()).configurations()) >= 2
-    with place.locked():
+    with place.lock():
         with pytest.raises(UserError, match="this sweep is running"):
             check_not_running(sweep(tmp_path, TEXT), place)
         with pytest.raises(UserError, match="was changed while the sweep"):

@@ -110,7 +110,7 @@ def test_a_configuration_below_the_median_is_stopped(tmp_path: Path) -> None:
     assert [entry.varies["validation.max_new_tokens"] for entry in plan.trials] == [24, 4]
     assert [status.state for status in sweep.statuses(plan)] == ["finished", "pruned"]
     stopped = plan.trials[1]
-    assert sweep.pruned_at(stopped) == 1 and "below the median" in said
+    assert sweep.pruned_rollout(stopped) == 1 and "below the median" in said
     assert 1 <= len(read_jsonl(sweep.run_dir(stopped).metrics_path)) < 60
     assert attempts(sweep, stopped.name) == ["interrupted", "pruned"]
     assert Search(sweep, plan).configurations()[1].state == TrialState.PRUNED

@@ -62,7 +62,7 @@ def test_a_suggestion_is_a_configuration(tmp_path: Path) -> None:
     found = space(tmp_path, text)
     assert found.size() is None
     drawn = {"method.name": "method.name=lopti", "optimizer.lr": 1.23456789e-5, "update.epochs": 3}
-    points = found.points(drawn)
+    points = found.decode(drawn)
     values = {key: value for point in points for key, value in point.values.items()}
     assert values == {"method.name": "lopti", "optimizer.lr": 1.23457e-5, "update.epochs": 3}
 

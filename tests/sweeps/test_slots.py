@@ -12,8 +12,8 @@ from rlvr_cli.sweeps.slots import Slot, allocate_slots
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six cores, four GPUs."""
-    monkeypatch.setattr(module, "_cores", lambda: [0, 1, 4, 5, 6, 7])
-    monkeypatch.setattr(module, "visible_gpus", lambda: 4)
+    monkeypatch.setattr(module, "_available_cores", lambda: [0, 1, 4, 5, 6, 7])
+    monkeypatch.setattr(module, "count_visible_gpus", lambda: 4)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

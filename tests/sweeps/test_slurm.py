@@ -66,10 +66,10 @@ def test_a_dry_run_prints_the_job_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("set: {slurm.nodes: 2}\n", "pair.yaml:4  slurm.nodes=2 cannot share launch.processes=1"),
+        ("set: {slurm.nodes: 2}\n", "launch.processes=1 (over all machines) must be a multiple of slurm.nodes=2"),
         ("grid: {slurm.gpus_per_node: [4]}\n", "pair.yaml:4  slurm.gpus_per_node=4 for 1 process"),
         ("slots: {gpus: 2}\n", "slurm.gpus_per_node=2 for 1 process"),
-        ("slots: {cores: 2}\nset: {slurm.cpus_per_task: 4}\n", "pair.yaml:5  slurm.cpus_per_task=4, and the sweep's"),
+        ("slots: {cores: 2}\nset: {slurm.cpus_per_task: 4}\n", "pair.yaml:5  slurm.cpus_per_task=4 and the sweep's"),
         ("set: {model.name: ./none}\n", "no such folder: ./none"),
     ],
 )
@@ -184,7 +184,7 @@ def test_a_task_leaves_alone_what_is_not_its_to_do(tmp_path: Path, monkeypatch: 
     try:
         assert run_trial(place, "none", [])[0] == 0
         with lock_folder(place.trial_dir(plan.trials[0]), ""):
-            assert run_trial(place, "grpo-s0", []) == (0, "another worker has it")
+            assert run_trial(place, "grpo-s0", []) == (0, "another worker runs it")
         (place.path / "grpo-s1" / "manifest.json").write_text('{"status": "finished"}')
         assert run_trial(place, "grpo-s1", []) == (0, "finished")
         place.record(plan.trials[2], "end", outcome="bad_input", reason="the data are bad")

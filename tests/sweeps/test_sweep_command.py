@@ -80,7 +80,7 @@ def test_only_a_sweep_of_this_machine_is_signalled(
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    with place.locked():
+    with place.lock():
         lock = place.path / ".lock"
         assert lock.read_text() == f"{os.getpid()}@{socket.gethostname()}\n"
         lock.write_text(f"{child}@{host}\n")

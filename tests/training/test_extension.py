@@ -13,7 +13,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.training import extension
 from rlvr_cli.training import run as running
 from rlvr_cli.training.extension import extend
@@ -28,7 +28,7 @@ def contents(run: RunDir) -> dict[str, Any]:
         "metrics": run.metrics_path.read_bytes(),
         "rollouts": {path.name: path.read_bytes() for path in sorted(run.rollouts_dir.iterdir())},
         "checkpoint": {
-            str(path.relative_to(newest)): file_hash(path) for path in sorted(newest.rglob("*")) if path.is_file()
+            str(path.relative_to(newest)): file_digest(path) for path in sorted(newest.rglob("*")) if path.is_file()
         },
         "checkpoints": [checkpoint.step for checkpoint in valid_checkpoints(run.checkpoints_dir)][:1],
     }

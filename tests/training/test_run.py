@@ -21,7 +21,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs import records
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, open_run
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trainer import PolicyTrainer
@@ -50,7 +50,7 @@ def start(folder: Path, name: str, *, overwrite: bool = False, **changes: Any) -
 
 
 def weights_hash(run: RunDir) -> str:
-    return file_hash(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors")
+    return file_digest(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatc
     rows = metrics(run)
     assert [row["skips"] for row in rows] == [0] * 4 + [1] * 2 + [2] * 6
     assert rows[4]["grad_norm"] is None
-    hashes = [file_hash(run.checkpoints_dir / f"step-{step}" / "model.safetensors") for step in (4, 5, 6)]
+    hashes = [file_digest(run.checkpoints_dir / f"step-{step}" / "model.safetensors") for step in (4, 5, 6)]
     assert hashes[0] == hashes[1] != hashes[2], "a skipped step must leave the weights as they were"
     final = load_file(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors")
     assert all(torch.isfinite(tensor).all() for tensor in final.values())

@@ -14,7 +14,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.launch.slurm import write_beginning
+from rlvr_cli.launch.slurm import write_initial_files
 from rlvr_cli.runs.folder import create_run
 
 PAGE = Path(rlvr_cli.__file__).parents[1] / "docs" / "python.md"
@@ -64,7 +64,7 @@ def test_the_first_start_of_a_submitted_run_goes_by_its_copies(tmp_path: Path, m
     settings = [*task, *(f"{key}={value}" for key, value in SMALL.items())]
     config = load_config(overrides=settings, import_files=True)
     submitted = create_run(
-        Path("runs"), "one", overwrite=False, fill=lambda aside: write_beginning(config, aside, ["rlvr", "train"])
+        Path("runs"), "one", overwrite=False, fill=lambda aside: write_initial_files(config, aside, ["rlvr", "train"])
     )
     before = submitted.read_manifest()["user_files"]
     file.write_text(file.read_text().replace("0.25", "0.75"))

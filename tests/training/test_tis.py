@@ -24,7 +24,7 @@ from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.seal import file_hash
+from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
@@ -196,7 +196,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert numbers(broken) == numbers(whole)
     assert all(0 < row["importance/capped"] < 1 and 0.5 < row["importance/weight"] < 1.05 for row in numbers(whole))
     first, second = (
-        file_hash(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors") for run in (whole, broken)
+        file_digest(valid_checkpoints(run.checkpoints_dir)[0].path / "model.safetensors") for run in (whole, broken)
     )
     assert first == second
 
