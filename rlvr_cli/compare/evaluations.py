@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import count, did_you_mean, some
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.store.evaluation import Evaluation, final_evaluations, iter_results, last
-from rlvr_cli.store.find import Run, eval_options, sweep_evaluation
+from rlvr_cli.store.find import Run, eval_options, evaluation_command
 from rlvr_cli.tasks.sets import problems_name
 
 
@@ -37,7 +37,7 @@ def choose_evaluations(
     for run in (run for run in runs if run.path in by_run):
         of_benchmark = by_run[run.path]
         fitting[run.path] = [each for each in of_benchmark if all(_fits(each, *wanted) for wanted in filters)]
-        if not of_benchmark and (command := sweep_evaluation(run.dir.path)):
+        if not of_benchmark and (command := evaluation_command(run.dir.path)):
             by_command.setdefault(command, []).append(run.path)
         elif not of_benchmark:
             problems.append(_none(run, benchmark))

@@ -258,8 +258,8 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
     tests += [
         f"permutation of whole runs between {row.arm} and {base}: p {format_p(test.p_value)}, of "
-        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals, which can give {format_p(test.smallest)} "
-        "at least"
+        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals; smallest possible "
+        f"p {format_p(test.smallest)}"
         for row, contrast in comparison.others
         if (test := contrast.permutation) is not None
     ]

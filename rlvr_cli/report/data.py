@@ -58,7 +58,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     """
     selected = load_runs(request.names, request.root, unfinished=True)
     notes, problems = selected.notes, [*request.validate(), *selected.problems]
-    runs = tuple(replace(run, kept=_steps(run, problems)) for run in selected.runs)
+    runs = tuple(replace(run, cached_steps=_steps(run, problems)) for run in selected.runs)
     arms: tuple[Arm, ...] = ()
     with collecting(problems):
         arms = group_arms(runs, request.by, alone=True) if runs else ()

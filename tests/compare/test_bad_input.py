@@ -43,7 +43,7 @@ def test_everything_is_named_at_once(two_arms: Path, refused: Refused) -> None:
         "5 problems",
     ):
         assert part in said, said
-    assert "no such metric" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
+    assert "unknown metric" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
     assert "Did you mean `reward`?" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
 
 

@@ -379,9 +379,7 @@ def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server:
     server.behaviour.names = ["some-model"]
     code, _, err = call("--benchmark", "math-story-gen", name="some-model")
     assert code == 0, err
-    assert "prompts are sent as chat messages, because the model's tokenizer is unknown" in err.replace(
-        "\n", " "
-    )
+    assert "prompts are sent as chat messages, because the model's tokenizer is unknown" in err.replace("\n", " ")
     messages = server.bodies[-1]["messages"]
     assert [message["role"] for message in messages] == ["user"]
     assert "\\boxed{}" in messages[0]["content"]

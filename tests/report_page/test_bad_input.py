@@ -23,7 +23,7 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path, refused: Callable[...,
         f"{altered.metrics_path}: 1 of its lines are no optimizer step's.",
         "nothing: no run, sweep or folder of runs",
         "--match epochs: no such budget.",
-        "--by method.nane: no such key.",
+        "--by method.nane: unknown key.",
         "5 problems. No page was written.",
     ):
         assert part in said

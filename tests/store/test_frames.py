@@ -74,7 +74,7 @@ def test_the_last_evaluation_is_that_of_the_commands(root: Path, tmp_path: Path)
 def test_arms_by_other_keys(root: Path) -> None:
     frame = store.runs("grpo-*", "dgpo-0", root=root, by="method.name")
     assert dict(zip(frame["name"], frame["arm"], strict=True)) == {"dgpo-0": "dgpo", "grpo-0": "grpo", "grpo-1": "grpo"}
-    with pytest.raises(UserError, match=r"method\.nme: no such key"):
+    with pytest.raises(UserError, match=r"method\.nme: unknown key"):
         store.runs(root=root, by=("method.nme",))
 
 
