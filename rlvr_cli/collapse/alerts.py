@@ -294,21 +294,21 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
             "rollouts/ in the run's folder holds each response and the reason for its missing reward.",
         )
     if accuracy == 1.0:
-        return f"all completions were right ({paid})", "Nothing is left to learn here: take harder problems."
+        return f"all completions were right ({paid})", "Nothing is left to learn here: use harder problems."
     if accuracy == 0.0 and cut is not None and cut >= MOSTLY_CUT:
         return (
             f"no completion was right, {cut:.0%} were cut at the token limit ({paid})",
-            "Raise rollout.max_new_tokens, or take a model that answers sooner.",
+            "Raise rollout.max_new_tokens, or use a model that answers sooner.",
         )
     if accuracy == 0.0:
         return (
             f"no completion was right ({paid}{mostly})",
-            "See the model's prompt (`rlvr tasks show`); take easier problems or a model that solves some of them, or "
+            "See the model's prompt (`rlvr tasks show`); use easier problems or a model that solves some of them, or "
             "teach it first (--method sft).",
         )
     right = "" if accuracy is None else f", {accuracy:.0%} right"
     return (
         f"the completions of each problem had equal rewards ({paid}{right})",
-        "Raise rollout.group_size or rollout.temperature, or leave out problems that are always or never solved "
+        "Raise rollout.group_size or rollout.temperature, or filter out problems that are always or never solved "
         "(`rlvr tasks filter`).",
     )

@@ -1,4 +1,4 @@
-"""The request of `rlvr compare`, and the checks before any file is read."""
+"""The request of `rlvr compare`, validated before any file is read."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class CompareRequest:
     """The options of `rlvr compare`.
 
     Attributes:
-        names: runs, folders of runs and globs. root: the folder in which names are tried first.
+        names: runs, folders of runs and globs. root: the folder in which names are resolved first.
         by: keys whose values define an arm; none = every key that changes the training except the seed.
         baseline, metric, benchmark: None = the default.
-        where: `KEY=VALUE` that an evaluation's settings must have.
-        match: the budget at which learning curves are compared; None = compare the final checkpoints.
-        level: of the metric; with ``match``, the budget at which each arm first reached it is reported; None = the
+        where: `KEY=VALUE` filters on the settings of evaluations.
+        match: the budget at which learning curves are compared; None = compare final checkpoints.
+        level: with ``match``, report the budget at which each arm first reaches this value of the metric; None = the
             baseline's final value.
-        power: the difference to be detected, in the metric's own unit; None = a default for shares.
-        permutation: run a permutation test too.
-        over: the tasks that arms are compared over: ("benchmark",) = the benchmarks that runs were evaluated on, else
-            keys or sections whose values are the tasks; none = one comparison.
-        benchmarks: the benchmarks of ``over``; none = all that every run has.
+        power: the difference to detect, in the unit of the metric; None = a default for shares.
+        permutation: add a permutation test.
+        over: the tasks to compare over: ("benchmark",) = the benchmarks of the evaluations, else keys or sections whose
+            values are the tasks; none = one comparison.
+        benchmarks: the benchmarks of ``over``; none = all on which every run was evaluated.
     """
 
     names: tuple[str, ...]
@@ -64,13 +64,12 @@ class CompareRequest:
         problems = []
         if self.match is not None and self.match not in BUDGETS:
             problems.append(
-                f"--match {self.match}: no such budget.{did_you_mean(self.match, BUDGETS)} "
-                f"There are: {', '.join(BUDGETS)}."
+                f"--match {self.match}: unknown budget.{did_you_mean(self.match, BUDGETS)} "
+                f"Allowed: {', '.join(BUDGETS)}."
             )
         if self.match is not None:
             problems += [
-                f"{option}: --match compares the held-out evaluations of training, which are of one benchmark and one "
-                "setting. Leave one of the two out."
+                f"{option} and --match cannot be combined: held-out evaluations have one setting. Remove one."
                 for option, value in (("--benchmark", self.benchmark), ("--where", self.where))
                 if value
             ]
@@ -78,10 +77,10 @@ class CompareRequest:
             problems.append(f"--match {self.match}@{self.level}: must be a finite number.")
         if self.over == BENCHMARK and self.match is not None:
             problems.append(
-                "--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out."
+                "--over benchmark and --match cannot be combined: held-out evaluations have one benchmark. Remove one."
             )
         if self.over and self.permutation:
-            problems.append("--permutation: is of one task, and --over compares over several. Leave one out.")
+            problems.append("--permutation and --over cannot be combined. Remove one.")
         if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
             problems.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
         return problems

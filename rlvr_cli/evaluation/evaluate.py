@@ -77,7 +77,7 @@ def evaluate_with(
         UserError, RunError: as :func:`evaluate`.
     """
     if not problems:
-        raise UserError("there is no problem to evaluate on.")
+        raise UserError("no problem to evaluate on.")
     identity = known_identity or sampler.identity(task, settings)
     store = SampleStore(out_dir, identity, progress)
     with store.open() as samples:

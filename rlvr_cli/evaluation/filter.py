@@ -235,7 +235,7 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     if int(low) > int(high):
         raise UserError(f"{option} {low} is above {high}, so no problem would be kept.")
     if int(high) > attempts:
-        raise UserError(f"{option} must be at most --samples {attempts}. Use --samples {high} or a smaller number.")
+        raise UserError(f"{option} only {attempts} attempts are made. Use --samples {high}, or a smaller number.")
     return int(low), int(high)
 
 

@@ -152,7 +152,7 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
     notes: tuple[str, ...] = ()
     if data := find_option(overrides, "task.data"):
         if len(choices) > 1:
-            raise UserError([*problems, f"{data}: is for one benchmark. Use --data-dir for several."])
+            raise UserError([*problems, f"{data}: is for one benchmark. Use --data-dir FOLDER for several."])
         notes = tuple(
             f"{choice.benchmark}: {data} has other problems, which are evaluated as the task {choice.task}, "
             "without the benchmark's settings"
@@ -328,8 +328,7 @@ def _task_conflicts(choices: Sequence[SelectedBenchmark], overrides: Sequence[st
     keys = filter_overrides(overrides, "task.name=")
     task = str(parse(keys[-1].partition("=")[2]).data) if keys else None
     return [
-        f"{typed(keys[-1])} and the benchmark {choice.benchmark} of the task {choice.task} cannot be combined. Remove "
-        "one."
+        f"{typed(keys[-1])} and the benchmark {choice.benchmark} of task {choice.task} cannot be combined. Remove one."
         for choice in choices
         if task not in (None, choice.task)
     ]

@@ -63,7 +63,7 @@ def score_file(
     if problems := output_problems(target, source=source, overwrite=overwrite):
         raise UserError(problems)
     if workers is not None and not task.pooled:
-        raise UserError(f"--workers {workers}: {task.name} is not judged in worker processes. Remove --workers.")
+        raise UserError(f"--workers {workers}: has no effect with task {task.name}. Remove it.")
     task = task if workers is None else task.with_workers(workers)
     pairs = _read_pairs(task, source)
     target = output_file(target)
@@ -157,8 +157,8 @@ def check_keys(overrides: Sequence[str]) -> None:
     if unused:
         raise UserError(
             [
-                f"{key}: has no effect, as --input has its problems and gold answers. Remove it (`rlvr tasks generate` "
-                "writes problems with such keys)."
+                f"{key}: has no effect, because --input contains the problems. Remove it (`rlvr tasks generate` writes "
+                "problems with such keys)."
                 for key in unused
             ]
         )

@@ -95,7 +95,7 @@ def test_pieces_give_the_same_verdicts(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_workers_are_for_tasks_that_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score(write(tmp_path / "in.jsonl", kk_rows(2)), tmp_path / "out.jsonl", "--workers", "2", code=2)
-    assert "--workers 2: kk is not judged in worker processes" in capsys.readouterr().err
+    assert "--workers 2: has no effect with task kk" in capsys.readouterr().err
 
 
 def test_bad_lines_are_named_at_once_before_anything_is_judged(

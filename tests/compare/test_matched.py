@@ -68,7 +68,7 @@ def test_curves_that_share_no_budget_or_are_absent(root: Path, refused: Callable
     make_run(root, "none", method="dgpo", overrides=["validation.every=0"])
     said = refused("grpo0", "late", "none", "--match", "rollouts", "--benchmark", "kk-gen")
     assert "none: has no held-out evaluations from training (validation.every=0)" in said
-    assert "--benchmark: --match compares the held-out evaluations of training" in said
+    assert "--benchmark and --match cannot be combined" in said
     assert "Did you mean `updates`?" in refused("grpo0", "lopti0", "--match", "update")
     said = refused("grpo0", "late", "--match", "rollouts")
     assert "no common budget" in said and "first evaluated after 9 rollouts" in said and "last after 4" in said

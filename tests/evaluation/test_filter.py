@@ -52,7 +52,7 @@ def test_ranges_of_right_attempts(text: str, expected: tuple[int, int]) -> None:
 
 def test_what_is_no_range() -> None:
     for text in ["", "..", "x", "1-7", "1..2..3", "-1", "0.5", "7..1", "9", "1..9", "9.."]:
-        with pytest.raises(UserError, match=r"must be|is above"):
+        with pytest.raises(UserError, match=r"must be|is above|only 8 attempts"):
             parse_keep(text, 8)
 
 

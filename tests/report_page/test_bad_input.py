@@ -22,7 +22,7 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path, refused: Callable[...,
         f"{torn.metrics_path}:2: not a JSON line",
         f"{altered.metrics_path}: 1 of its lines are no optimizer step's.",
         "nothing: no run, sweep or folder of runs",
-        "--match epochs: no such budget.",
+        "--match epochs: unknown budget.",
         "--by method.nane: unknown key.",
         "5 problems. No page was written.",
     ):

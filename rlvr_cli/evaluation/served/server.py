@@ -178,7 +178,7 @@ class Server:
         try:
             completion = parse_completion(content, params)
         except ValueError as error:
-            raise RunError(f"{client.url}: the response has no completion: {error}.") from error
+            raise RunError(f"{client.url}: the response is not a completion: {error}.") from error
         if self.model and completion.model is not None and completion.model != self.model:
             raise RunError(
                 f"{client.url}: responds as {completion.model}, but did as {self.model} before. Samples of two models "
@@ -219,7 +219,7 @@ async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -
         except RunError as error:
             raise UserError(str(error)) from error
         if model is None:
-            raise UserError(f"{url}: its responses do not name the model. Use --model-name to name the samples.")
+            raise UserError(f"{url}: its responses do not name the model. Use --model-name to name it.")
         return replace(server, model=model)
 
 
