@@ -25,7 +25,7 @@ from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.sample_store import SampleStore
 from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_option
-from rlvr_cli.evaluation.targets import find_target, slug
+from rlvr_cli.evaluation.targets import Target, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
@@ -59,7 +59,9 @@ def make_filter(options: FilterOptions) -> EvalJob:
     Raises UserError with all problems of the request.
     """
     errors: list[str] = []
-    root, target, config, source = Path(Config().run.dir), None, None, None
+    root, source = Path(Config().run.dir), None
+    target: Target | None = None
+    config: Config | None = None
     if options.attempts < 1:
         errors.append(f"--samples {options.attempts}: must be at least 1.")
     else:
