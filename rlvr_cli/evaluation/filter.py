@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config
@@ -28,6 +28,7 @@ from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_op
 from rlvr_cli.evaluation.targets import Target, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
+from rlvr_cli.tasks.problem import DataSplit
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
@@ -101,7 +102,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
     most = config.task.training_problems if task.is_generated else ALL_ROWS
     if find_option(options.overrides, "eval.problems"):
         most = config.eval.problems
-    problems = task.problems(options.split, most, config.run.seed)
+    problems = task.problems(cast(DataSplit, options.split), most, config.run.seed)
     if len(problems) * options.attempts > MOST_COMPLETIONS:
         raise UserError(
             f"--samples {options.attempts}: with {len(problems)} problems at most "
