@@ -24,7 +24,7 @@ def build_request(
             metavar="RUN",
             autocompletion=complete_run,
             help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --runs or by path. Runs "
-            "that differ in nothing but the seed are one arm.",
+            "that differ only in the seed are one arm.",
             show_default=False,
         ),
     ],

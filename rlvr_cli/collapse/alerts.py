@@ -1,9 +1,8 @@
-"""Alerts on a training, computed from the lines of its metrics.jsonl: a missing signal, a collapse, skipped updates.
+"""Alerts on a training, computed from metrics.jsonl: no signal, collapse, skipped updates. Imports no torch.
 
-A collapse is a metric far from the run's start together with a lower accuracy, because metrics of a policy that learns
-move too. The present is a window of the last rollouts; the thresholds are explained in docs/collapse.md. Alerts are a
-function of the lines, so a resumed run and a report raise the same alerts. Imports
-no torch.
+A collapse is a metric far from its start together with a lower accuracy, because metrics also move when a policy
+learns. Current values are over a window of the last rollouts; docs/collapse.md explains the thresholds. Alerts are a
+function of the lines, so a resumed run and a report raise the same alerts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NO_SIGNAL, NON_FINITE = "no_signal", "non_finite"
 MEANINGS = {
     "accuracy_drop": "the policy is losing what it had learned",
     "entropy_collapse": "the policy may have settled on wrong answers",
-    "entropy_explosion": "the policy may be losing what it knew",
+    "entropy_explosion": "the policy may be losing its abilities",
     "length_collapse": "the policy may be skipping the reasoning",
     "length_explosion": "the policy may be rambling",
     NON_FINITE: "a loss, gradient or reward was not finite and left out",
@@ -34,7 +33,7 @@ _COLUMNS = ("length", "entropy", "diversity", "truncated")
 IDLE_ROLLOUTS = 3
 # An alert that recurs within this number of rollouts is not reported again.
 PAUSE = 10
-# Share of truncated completions from which on the token limit is the reason for zero accuracy.
+# Minimum share of truncated completions for the token limit to explain zero accuracy.
 MOSTLY_CUT = 0.5
 
 
@@ -45,9 +44,10 @@ class Thresholds:
     Attributes:
         start: number of first rollouts, the reference. window: minimum number of last rollouts, extended to
             ``window_problems`` problems, below which accuracy is too noisy.
-        accuracy_drop, accuracy_errors: accuracy fell by this share of its best window and by this many standard errors.
-        solved: accuracy at the start from which on no improvement is required.
-        alike: factor of diversity below which low entropy is a collapse.
+        accuracy_drop, accuracy_errors: an accuracy drop is at least this share of the best window, and this many
+            standard errors.
+        solved: accuracy at the start above which no improvement is required.
+        lower, higher: factors of entropy and length. low_diversity: factor of diversity, for an entropy collapse.
     """
 
     start: int = 3
@@ -58,7 +58,7 @@ class Thresholds:
     solved: float = 0.8
     lower: float = 0.5
     higher: float = 2.0
-    alike: float = 0.8
+    low_diversity: float = 0.8
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Alert:
     """An alert of a run.
 
     Attributes:
-        name: a key of ``MEANINGS``. first, last: the rollouts, from 0, between which its rule held without a break.
-            lasting: whether it holds after the newest rollout. evidence: the metrics that moved.
+        name: a key of ``MEANINGS``. first, last: the first and last rollout, from 0, at which it is active.
+        lasting: whether it is active at the newest rollout. evidence: the metrics that moved.
     """
 
     name: str
@@ -122,14 +122,14 @@ class AlertMonitor:
         self.problems, self.thresholds = problems, thresholds or Thresholds()
         self.window = max(self.thresholds.window, -(-self.thresholds.window_problems // problems))
         self._rows: dict[int, Mapping[str, Any]] = {}
-        # Of each rollout: numbers by name, or None; accuracy and its standard error.
+        # Per rollout: metrics by name, and (accuracy, standard error).
         self._columns: dict[str, list[float | None]] = {name: [] for name in _COLUMNS}
-        self._judged: list[tuple[float, float] | None] = []
-        # The mean of the last ``window`` of those.
+        self._accuracies: list[tuple[float, float] | None] = []
+        # Per rollout: the mean of the last ``window`` accuracies.
         self._windows: list[tuple[float, float] | None] = []
-        # By rollout: name -> evidence.
-        self._on: dict[int, dict[str, str]] = {}
-        # Accuracy over the best window that ended before the present one.
+        # Active alerts by rollout: name -> evidence.
+        self._active: dict[int, dict[str, str]] = {}
+        # Accuracy over the best window that ended before the current one.
         self._best: tuple[float, float] | None = None
         self._skips = 0.0
         for row in rows:
@@ -138,35 +138,35 @@ class AlertMonitor:
     def add(self, row: Mapping[str, Any]) -> list[Alert]:
         """Add a line; return its alerts that were not active in the ``PAUSE`` rollouts before."""
         rollout = row["rollout"]
-        earlier_names = set[str]().union(*(self._on.get(at, ()) for at in range(rollout - PAUSE, rollout + 1)))
+        recent = set[str]().union(*(self._active.get(earlier, ()) for earlier in range(rollout - PAUSE, rollout + 1)))
         if rollout not in self._rows:
             self._rows[rollout] = row
             for name, values in self._columns.items():
                 values.append(finite(row.get(name)))
-            self._judged.append(self._accuracy(row))
-            self._windows.append(_mean(self._judged[-self.window :]))
-            mean = self._windows[-1 - self.window] if len(self._judged) >= 2 * self.window else None
+            self._accuracies.append(self._accuracy(row))
+            self._windows.append(_mean(self._accuracies[-self.window :]))
+            mean = self._windows[-1 - self.window] if len(self._accuracies) >= 2 * self.window else None
             if mean is not None and (self._best is None or mean[0] > self._best[0]):
                 self._best = mean
-            self._on[rollout] = dict(self._rules(rollout))
+            self._active[rollout] = dict(self._rules(rollout))
         skips = finite(row.get("skips")) or 0.0
         if skips > self._skips:
             self._skips = skips
-            self._on[rollout].setdefault(NON_FINITE, f"{skips:.0f} skips")
-        on = self._on[rollout].items()
-        return [Alert(name, rollout, rollout, True, text) for name, text in on if name not in earlier_names]
+            self._active[rollout].setdefault(NON_FINITE, f"{skips:.0f} skips")
+        active = self._active[rollout].items()
+        return [Alert(name, rollout, rollout, True, evidence) for name, evidence in active if name not in recent]
 
     def fields(self, rollout: int, *, collapse: bool = True, signal: bool = True) -> dict[str, int]:
-        """Return the alert columns of every line of ``rollout``: 1 for an active alert."""
-        names = [*(PATTERNS if collapse else ()), *([NO_SIGNAL] if signal and self._samples(rollout) else [])]
-        return {f"{PREFIX}{name}": int(name in self._on.get(rollout, {})) for name in names}
+        """Return the alert columns of ``rollout``: 1 for an active alert."""
+        names = [*(PATTERNS if collapse else ()), *([NO_SIGNAL] if signal and self._records_signal(rollout) else [])]
+        return {f"{PREFIX}{name}": int(name in self._active.get(rollout, {})) for name in names}
 
     def alerts(self) -> list[Alert]:
-        """Return every alert of the run by its beginning; recurrences within ``PAUSE`` rollouts are merged."""
+        """Return all alerts of the run by first rollout; recurrences within ``PAUSE`` rollouts are merged."""
         spans: dict[str, list[Alert]] = {}
         newest = max(self._rows, default=0)
-        for rollout, on in sorted(self._on.items()):
-            for name, evidence in on.items():
+        for rollout, active in sorted(self._active.items()):
+            for name, evidence in active.items():
                 periods = spans.setdefault(name, [])
                 if periods and rollout - periods[-1].last <= PAUSE:
                     earlier = periods.pop()
@@ -180,87 +180,88 @@ class AlertMonitor:
 
     def no_signal_summary(self) -> str | None:
         """Summarise the rollouts without a signal; None without an alert."""
-        if not any(NO_SIGNAL in on for on in self._on.values()):
+        if not any(NO_SIGNAL in active for active in self._active.values()):
             return None
-        idle = [row for rollout, row in self._rows.items() if self._idle(rollout)]
+        idle = [row for rollout, row in self._rows.items() if self._is_idle(rollout)]
         reason, remedy = _no_signal_reason(idle)
         if len(idle) == len(self._rows):
             return f"nothing was learned: no completion of {len(idle)} rollouts had an advantage: {reason}. {remedy}"
-        lasting = NO_SIGNAL in self._on[max(self._rows)]
-        ending = f"the run ended so. {remedy}" if lasting else "the run recovered."
-        return f"{len(idle)} of {len(self._rows)} rollouts had no signal ({reason}), and {ending}"
+        lasting = NO_SIGNAL in self._active[max(self._rows)]
+        ending = f"the last ones too. {remedy}" if lasting else "then the run recovered."
+        return f"{len(idle)} of {len(self._rows)} rollouts had no signal ({reason}), {ending}"
 
-    def _samples(self, rollout: int) -> bool:
+    def _records_signal(self, rollout: int) -> bool:
+        """Return whether the advantages of ``rollout`` are recorded, which imitation has none of."""
         return "nonzero_advantage" in self._rows.get(rollout, {})
 
-    def _idle(self, rollout: int) -> bool:
-        return self._samples(rollout) and self._rows[rollout]["nonzero_advantage"] == 0
+    def _is_idle(self, rollout: int) -> bool:
+        return self._records_signal(rollout) and self._rows[rollout]["nonzero_advantage"] == 0
 
     def _rules(self, rollout: int) -> Iterable[tuple[str, str]]:
-        """Yield the alerts that hold after ``rollout``, each with its evidence."""
+        """Yield the active alerts after ``rollout``, each with its evidence."""
         rollouts = range(rollout + 1 - IDLE_ROLLOUTS, rollout + 1)
-        if all(map(self._idle, rollouts)):
+        if all(map(self._is_idle, rollouts)):
             reason, remedy = _no_signal_reason([self._rows[earlier] for earlier in rollouts])
             yield NO_SIGNAL, f"in the last {IDLE_ROLLOUTS} rollouts {reason}. {remedy}"
         if len(self._rows) < self.thresholds.start + self.window:
             return
-        now = self._windows[-1]
-        limits, fall = self.thresholds, self._accuracy_drop(now)
-        harm = fall or self._nothing_gained(now)
-        if fall:
-            yield "accuracy_drop", fall
-        cut = _median(self._columns["truncated"][-self.window :]) or 0.0
-        if not harm and cut < MOSTLY_CUT:
+        current = self._windows[-1]
+        limits, drop = self.thresholds, self._accuracy_drop(current)
+        harm = drop or self._no_improvement(current)
+        if drop:
+            yield "accuracy_drop", drop
+        truncated = _median(self._columns["truncated"][-self.window :]) or 0.0
+        if not harm and truncated < MOSTLY_CUT:
             return
         length, entropy, diversity = map(self._factor, ("length", "entropy", "diversity"))
-        if entropy and diversity and entropy[0] <= limits.lower and diversity[0] <= limits.alike and harm:
+        if entropy and diversity and entropy[0] <= limits.lower and diversity[0] <= limits.low_diversity and harm:
             yield "entropy_collapse", f"{entropy[1]}, {diversity[1]}, {harm}"
-        if entropy and entropy[0] >= limits.higher and fall:
-            yield "entropy_explosion", f"{entropy[1]}, {fall}"
+        if entropy and entropy[0] >= limits.higher and drop:
+            yield "entropy_explosion", f"{entropy[1]}, {drop}"
         if length and length[0] <= limits.lower and harm:
             yield "length_collapse", f"{length[1]}, {harm}"
-        if length and length[0] >= limits.higher and (fall or cut >= MOSTLY_CUT):
-            yield "length_explosion", f"{length[1]}, {fall or f'{cut:.0%} cut at the token limit'}"
+        if length and length[0] >= limits.higher and (drop or truncated >= MOSTLY_CUT):
+            yield "length_explosion", f"{length[1]}, {drop or f'{truncated:.0%} cut at the token limit'}"
 
     def _factor(self, name: str) -> tuple[float, str] | None:
-        """Return the ratio of a column's medians, present over start, and both in words."""
+        """Return the ratio of a column's medians, current over start, and both as text."""
         values = self._columns[name]
         before, after = _median(values[: self.thresholds.start]), _median(values[-self.window :])
         if not before or after is None:
             return None
         return after / before, f"{name} {after:.3g} from {before:.3g} at the start"
 
-    def _accuracy_drop(self, now: tuple[float, float] | None) -> str:
-        """Return accuracy's drop from its best earlier window, in words; "" if small or not significant."""
+    def _accuracy_drop(self, current: tuple[float, float] | None) -> str:
+        """Describe the drop of accuracy from its best earlier window; "" if small or not significant."""
         best = self._best
-        if now is None or best is None:
+        if current is None or best is None:
             return ""
         limits = self.thresholds
-        least = max(limits.accuracy_drop * best[0], limits.accuracy_errors * math.hypot(best[1], now[1]))
-        return f"accuracy {now[0]:.1%} from {best[0]:.1%} at best" if best[0] - now[0] > least else ""
+        least = max(limits.accuracy_drop * best[0], limits.accuracy_errors * math.hypot(best[1], current[1]))
+        return f"accuracy {current[0]:.1%} from {best[0]:.1%} at best" if best[0] - current[0] > least else ""
 
-    def _nothing_gained(self, now: tuple[float, float] | None) -> str:
-        """Return an accuracy that is no higher than at the start, in words; "" if it rose or was high there."""
-        start = _mean(self._judged[: self.thresholds.start])
-        if start is None or now is None or now[0] > start[0] or start[0] >= self.thresholds.solved:
+    def _no_improvement(self, current: tuple[float, float] | None) -> str:
+        """Describe an accuracy not above the start's; "" if it rose or was high at the start."""
+        start = _mean(self._accuracies[: self.thresholds.start])
+        if start is None or current is None or current[0] > start[0] or start[0] >= self.thresholds.solved:
             return ""
-        return f"accuracy {now[0]:.1%} from {start[0]:.1%} at the start"
+        return f"accuracy {current[0]:.1%} from {start[0]:.1%} at the start"
 
     def _accuracy(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
         """Return the accuracy of the scorable completions and its standard error over problems.
 
         Without a recorded standard error, the upper bound sqrt(p (1 - p) / problems).
         """
-        judged = 1 - (finite(row.get("unscorable")) or 0.0)
+        scorable = 1 - (finite(row.get("unscorable")) or 0.0)
         share, error = finite(row.get("accuracy")), finite(row.get("accuracy/se"))
-        if share is None or judged <= 0:
+        if share is None or scorable <= 0:
             return None
-        value = share / judged
+        value = share / scorable
         return value, math.sqrt(max(0.0, value * (1 - value)) / self.problems) if error is None else error
 
 
-def _mean(judged: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
-    available = [score for score in judged if score is not None]
+def _mean(accuracies: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    available = [accuracy for accuracy in accuracies if accuracy is not None]
     if not available:
         return None
     values, errors = zip(*available, strict=True)
@@ -275,40 +276,39 @@ def _median(values: Sequence[float | None]) -> float | None:
 def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Return why no completion of these rollouts had an advantage, and a remedy.
 
-    The rewards of each problem were equal (or, for a method that trains on right or on wrong completions only, there
-    were none).
+    The rewards of each problem were equal (or a method that trains only on correct or incorrect ones had none).
     """
 
     def mean(name: str) -> float | None:
         values = [value for row in rows if (value := finite(row.get(name))) is not None]
         return fmean(values) if values else None
 
-    accuracy, cut, reward = mean("accuracy"), mean("truncated"), mean("reward")
+    accuracy, truncated, reward = mean("accuracy"), mean("truncated"), mean("reward")
     reasons = {key.partition("/")[2]: mean(key) or 0.0 for row in rows for key in row if key.startswith("reason/")}
     share, reason = max(((share, reason) for reason, share in reasons.items()), default=(0.0, "wrong"))
     mostly = f"; {share:.0%} {reason.replace('_', ' ')}" if reason != "wrong" else ""
-    paid = f"mean reward {reward:.3g}" if reward is not None else "no reward is recorded"
+    mean_reward = f"mean reward {reward:.3g}" if reward is not None else "no reward is recorded"
     if mean("unscorable") == 1.0:
         return (
             f"no completion could be scored{mostly}",
             "rollouts/ in the run's folder holds each response and the reason for its missing reward.",
         )
     if accuracy == 1.0:
-        return f"all completions were right ({paid})", "Nothing is left to learn here: use harder problems."
-    if accuracy == 0.0 and cut is not None and cut >= MOSTLY_CUT:
+        return f"all completions were right ({mean_reward})", "Nothing is left to learn here: use harder problems."
+    if accuracy == 0.0 and truncated is not None and truncated >= MOSTLY_CUT:
         return (
-            f"no completion was right, {cut:.0%} were cut at the token limit ({paid})",
+            f"no completion was right, {truncated:.0%} were cut at the token limit ({mean_reward})",
             "Raise rollout.max_new_tokens, or use a model that answers sooner.",
         )
     if accuracy == 0.0:
         return (
-            f"no completion was right ({paid}{mostly})",
+            f"no completion was right ({mean_reward}{mostly})",
             "See the model's prompt (`rlvr tasks show`); use easier problems or a model that solves some of them, or "
             "teach it first (--method sft).",
         )
     right = "" if accuracy is None else f", {accuracy:.0%} right"
     return (
-        f"the completions of each problem had equal rewards ({paid}{right})",
+        f"the completions of each problem had equal rewards ({mean_reward}{right})",
         "Raise rollout.group_size or rollout.temperature, or filter out problems that are always or never solved "
         "(`rlvr tasks filter`).",
     )

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def compare(*names: str, root: str | Path = "runs", **options: Any) -> pd.DataFrame:
-    """Return `rlvr compare` as a data frame: one row per arm, with the columns of `--format csv`.
+    """Return the result of `rlvr compare` as a data frame: one row per arm, with the columns of `--format csv`.
 
     Args:
-        names: runs, folders of runs and patterns, as on the command line.
+        names: runs, folders of runs and globs, as on the command line.
         options: of :class:`rlvr_cli.compare.request.CompareRequest`, as ``baseline="grpo"`` or ``metric="pass@8"``.
     Raises UserError with all problems.
     """

@@ -1,4 +1,4 @@
-"""A comparison as tables, JSON and a data frame, all made from one mapping per arm."""
+"""Format a comparison as tables, JSON and a data frame, from one mapping per arm."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlvr_cli.compare.words import (
     lines_before,
     mean_sentence,
     metric_text,
-    noun,
     power_lines,
     sentence,
+    task_noun,
 )
 from rlvr_cli.core.table import ResultDocument, Table, flatten_row
 from rlvr_cli.evaluation.tables import Row as Cells
@@ -27,14 +27,14 @@ from rlvr_cli.evaluation.tables import format_metric, mark_difference, metric_na
 if TYPE_CHECKING:
     import pandas as pd
 
-# The task of a row of CSV that is about the mean over all tasks.
+# In CSV, the task of rows of the mean over tasks.
 MEAN = "mean"
 COSTS = {"updates": "updates", "tokens": "tokens", "update_seconds": "update time"}
 P = "p (Holm)"
 
 
 def comparison_document(comparison: Comparison) -> ResultDocument:
-    """Return the whole comparison, to be printed in any form."""
+    """Return the comparison for all output formats."""
     data = comparison_as_json(comparison)
     only = comparison.only
     keys = ("metric", "baseline", "comparisons") if only is None else tuple(data)
@@ -49,17 +49,14 @@ def comparison_document(comparison: Comparison) -> ResultDocument:
 
 
 def comparison_frame(comparison: Comparison) -> pd.DataFrame:
-    """Return a row for each arm, of several tasks the mean's, then each task's; columns such as `difference.low`."""
+    """Return one row per arm (with several tasks, of the mean, then of each task); columns such as `difference.low`."""
     import pandas as pd
 
     return pd.DataFrame([flatten_row(row) for row in _rows(comparison_as_json(comparison))])
 
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return everything that the tables and sentences state, with all digits, and its source.
-
-    Of several tasks `tasks` has for each what the comparison of one task is.
-    """
+    """Return the results at full precision, with their sources; of several tasks, `tasks` has a comparison each."""
     if comparison.only is not None:
         return _task(comparison.only)
     scores = comparison.scores
@@ -78,7 +75,7 @@ def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the arms of :func:`comparison_as_json` as rows of CSV, without columns that all arms lack."""
+    """Return the arms of :func:`comparison_as_json` as rows of CSV, without empty columns."""
     if "tasks" not in data:
         return [_row(arm) for arm in data["arms"]]
     rows = [{"task": MEAN, **_row(arm)} for arm in data["arms"]]
@@ -89,13 +86,13 @@ def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(arm: Mapping[str, Any]) -> dict[str, Any]:
-    row = _present({key: value for key, value in arm.items() if key != "scores"})
+    row = _drop_none({key: value for key, value in arm.items() if key != "scores"})
     return {**row, "runs": [run["run"] for run in row["runs"]]} if "runs" in row else row
 
 
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not None, on every level."""
-    items = ((key, _present(value) if isinstance(value, Mapping) else value) for key, value in values.items())
+def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop None values on every level."""
+    items = ((key, _drop_none(value) if isinstance(value, Mapping) else value) for key, value in values.items())
     return {key: value for key, value in items if value is not None}
 
 
@@ -158,7 +155,7 @@ def _over_tasks(comparison: Comparison, row: ArmOverTasks) -> dict[str, Any]:
 
 
 def _contrast(row: ArmResult, *names: str) -> dict[str, Any]:
-    """Return the fields of an arm's contrast, null of the baseline's."""
+    """Return the fields of an arm's contrast, null for the baseline."""
     contrast = row.contrast
     if contrast is None:
         return {**dict.fromkeys(("difference", "p_holm", *names)), "verdict": row.verdict}
@@ -167,9 +164,9 @@ def _contrast(row: ArmResult, *names: str) -> dict[str, Any]:
 
 
 def task_tables(comparison: TaskComparison) -> list[Table]:
-    """Return the arms of one task, the largest effect first, and of a matched comparison their learning curves.
+    """Return the table of the arms on a task, the largest effect first, and one of learning curves if matched.
 
-    Costs are relative to the baseline's.
+    Costs are relative to the baseline.
     """
     metric = comparison.scores.metric
     header = ["", f"{metric_name(metric)} [95%]", "difference [95%]", P, "won/tied/lost", *COSTS.values()]
@@ -177,14 +174,14 @@ def task_tables(comparison: TaskComparison) -> list[Table]:
     for row in comparison.rows:
         costs = ["1x" if row.contrast is None else format_cost(row, cost) for cost in COSTS]
         rows.append([*_cells(metric, row), *costs])
-    table = _tested(header, rows, tested=comparison.tested)
+    table = _result_table(header, rows, tested=comparison.tested)
     curves = [(row.arm, row.curve) for row in comparison.rows if row.curve is not None]
     return [table, _curve_table(comparison, curves)] if curves else [table]
 
 
 def tasks_table(comparison: Comparison) -> Table:
-    """Return the arms on the mean over tasks, the largest effect first, and in the same order on each task."""
-    name = noun(comparison)
+    """Return the table of the arms on the mean over tasks, the largest effect first, and then on each task."""
+    name = task_noun(comparison)
     header = [name, "", f"{metric_text(comparison)} [95%]", "difference [95%]", P, "won/tied/lost", "difference is"]
     order = [row.arm for row in comparison.rows]
     groups: dict[str, tuple[str, Sequence[ArmResult]]] = {
@@ -197,11 +194,11 @@ def tasks_table(comparison: Comparison) -> Table:
         for line, row in enumerate(arms):
             verdict = "" if row.contrast is None else VERDICTS[row.contrast.verdict]
             rows.append(["" if line else group, *_cells(metric, row), verdict])
-    return _tested(header, rows, tested=comparison.tested)
+    return _result_table(header, rows, tested=comparison.tested)
 
 
 def _cells(metric: str, row: ArmResult) -> Cells:
-    """Return an arm's name, mean, difference, p, and wins, ties and losses; a clear difference is marked."""
+    """Return an arm's name, mean, difference, p, and wins, ties and losses; clear differences are marked."""
     cells: Cells = [row.arm, with_interval(metric, row.mean)]
     contrast = row.contrast
     if contrast is None:
@@ -217,22 +214,22 @@ def _cells(metric: str, row: ArmResult) -> Cells:
     ]
 
 
-def _tested(header: Sequence[str], rows: Sequence[Cells], *, tested: bool) -> Table:
-    """Return a table, without its column of p if every arm has one run."""
-    columns = [at for at, name in enumerate(header) if tested or name != P]
-    return Table("", [header[at] for at in columns], [[row[at] for at in columns] for row in rows])
+def _result_table(header: Sequence[str], rows: Sequence[Cells], *, tested: bool) -> Table:
+    """Return a table, without the column of p-values unless ``tested``."""
+    columns = [index for index, name in enumerate(header) if tested or name != P]
+    return Table("", [header[index] for index in columns], [[row[index] for index in columns] for row in rows])
 
 
 def _curve_table(comparison: TaskComparison, curves: Sequence[tuple[str, ArmCurve]]) -> Table:
-    """Return the mean height of learning curves up to the common budget, and when they reach a level."""
+    """Return the table of the mean heights of learning curves, and the budgets at which they reach a level."""
     metric, budget = comparison.scores.metric, comparison.scores.request.match
     header = ["", "area, difference [95%]", f"{budget} to reach {format_metric(metric, curves[0][1].level)}"]
     rows: list[Cells] = []
     for arm, curve in curves:
         area = format_metric(metric, curve.area.value)
         change = f", {with_interval(metric, curve.difference, signed=True)}" if curve.difference else ""
-        reached = [at for at in curve.reached if at is not None]
-        some = "" if len(reached) == len(curve.reached) else f" ({len(reached)} of {len(curve.reached)} runs)"
-        when = f"{sum(reached) / len(reached):,.6g}{some}" if reached else "never"
+        reached = [budget for budget in curve.reached if budget is not None]
+        share = "" if len(reached) == len(curve.reached) else f" ({len(reached)} of {len(curve.reached)} runs)"
+        when = f"{sum(reached) / len(reached):,.6g}{share}" if reached else "never"
         rows.append([arm, f"{area}{change}", when])
     return Table("", header, rows)

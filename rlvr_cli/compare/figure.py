@@ -1,4 +1,4 @@
-"""The picture of a comparison over several tasks: differences with their intervals."""
+"""Draw a comparison over several tasks: differences with their intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlvr_cli.store.metrics import metric as declared
 
 
 def comparison_figure(comparison: Comparison) -> alt.TopLevelMixin:
-    """Return each arm minus the baseline, on the mean over tasks and on each task."""
+    """Return the chart of each arm minus the baseline, on the mean over tasks and on each task."""
     tasks: dict[str, Sequence[ArmResult]] = {f"mean of {len(comparison.tasks)}": comparison.rows}
     tasks |= {name: task.rows for name, task in comparison.tasks.items()}
     arms = [row.arm for row in comparison.rows if row.contrast]

@@ -22,32 +22,33 @@ FEW = 5
 
 
 def read_scores(request: CompareRequest) -> Scores:
-    """Read the runs that a request names, for each of its tasks: one, or those of ``request.over``.
+    """Read the scores of a request: on one task, or on each of those of ``request.over``.
 
-    Raises UserError with everything that is wrong, in any task: names, options, records, evaluations that cannot be
-    compared.
+    Raises UserError with the problems of all tasks: names, options, records, evaluations that are not comparable.
     """
     selected = load_runs(request.names, request.root, unfinished=request.unfinished)
     problems, notes = [*request.validate(), *selected.problems], list(selected.notes)
     if not request.over:
-        only = read_task(request, selected.runs, problems, notes)
-        return Scores(request, {str(only.settings["benchmark"]): only}, only.notes)
+        task = read_task(request, selected.runs, problems, notes)
+        return Scores(request, {str(task.settings["benchmark"]): task}, task.notes)
     by_task: dict[str, list[str]] = {}
     tasks: dict[str, TaskScores] = {}
     members: Mapping[str, tuple[str | None, Sequence[Run]]] = {}
     with collect_problems(problems):
-        members = _members(request, selected.runs, notes)
+        members, left_out = _task_members(request, selected.runs)
+        notes += left_out
     for name, (benchmark, runs) in members.items():
         by_task[name] = []
         with collect_problems(by_task[name]):
             tasks[name] = read_task(replace(request, benchmark=benchmark, baseline=None), runs, pair=False)
-    problems += _of_tasks(by_task)
+    problems += _merge_lines(by_task)
     if not problems:
         with collect_problems(problems):
-            tasks = _alike(request, tasks, notes)
+            tasks, left_out = _align_tasks(request, tasks)
+            notes += left_out
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return Scores(request, tasks, (*notes, *_of_tasks({name: scores.notes for name, scores in tasks.items()})))
+    return Scores(request, tasks, (*notes, *_merge_lines({name: scores.notes for name, scores in tasks.items()})))
 
 
 def read_task(
@@ -58,16 +59,16 @@ def read_task(
     *,
     pair: bool = True,
 ) -> TaskScores:
-    """Return the numbers of ``runs`` on one task.
+    """Read the scores of ``runs`` on one task.
 
     Args:
-        problems, notes: of what came before. pair: whether runs are paired with the baseline's; else all stay.
-    Raises UserError with ``problems`` and everything else that is wrong.
+        problems, notes: to report together with those of the task. pair: keep only runs that pair with the baseline's.
+    Raises UserError with all problems.
     """
-    wrong, remarks = list(problems), list(notes)
+    errors, remarks = list(problems), list(notes)
     arms: tuple[Arm, ...] = ()
-    baseline, paired, numbers = "", dict[str, tuple[Replicate, ...]](), None
-    with collect_problems(wrong):
+    baseline, paired, shared = "", dict[str, tuple[Replicate, ...]](), None
+    with collect_problems(errors):
         arms = group_arms(runs, request.by) if runs else ()
         baseline = choose_baseline(request, arms)
         paired = {arm.name: tuple(arm.runs) for arm in arms}
@@ -76,42 +77,39 @@ def read_task(
             remarks += left_out
     used = [arm.runs[key] for arm in arms for key in paired.get(arm.name, ())] or list(runs)
     if used and request.match in (None, *BUDGETS):
-        with collect_problems(wrong):
-            numbers = read_finals(request, used) if request.match is None else read_matched(request, used)
-            wrong += _misfits(request, numbers)
-    if wrong or numbers is None:
-        raise UserError(list(dict.fromkeys(wrong)))
-    by_arm = {arm.name: {key: numbers.by_path[arm.runs[key].path] for key in paired[arm.name]} for arm in arms}
-    scores = TaskScores(request=request, arms=by_arm, baseline=baseline, **vars(numbers))
+        with collect_problems(errors):
+            shared = read_finals(request, used) if request.match is None else read_matched(request, used)
+            errors += _option_problems(request, shared)
+    if errors or shared is None:
+        raise UserError(list(dict.fromkeys(errors)))
+    by_arm = {arm.name: {key: shared.by_path[arm.runs[key].path] for key in paired[arm.name]} for arm in arms}
+    scores = TaskScores(request=request, arms=by_arm, baseline=baseline, **vars(shared))
     few = _few_seeds(scores.arms) if pair else []
     return replace(scores, notes=(*remarks, *scores.notes, *_remarks(arms, used, scores.evaluations), *few))
 
 
-def _misfits(request: CompareRequest, numbers: SharedScores) -> list[str]:
-    """Return options of the request that do not fit the numbers."""
+def _option_problems(request: CompareRequest, shared: SharedScores) -> list[str]:
+    """Return the problems of options that depend on the scores."""
     problems = []
-    if request.power is not None and request.power >= 1 and declared(numbers.metric).share:
-        points = request.power / 100
+    if request.power is not None and request.power >= 1 and declared(shared.metric).share:
         problems.append(
-            f"--power {request.power:g}: {numbers.metric} lies between 0 and 1, and so does a difference of it. "
-            f"{request.power:g} points are {points:g}."
+            f"--power {request.power:g}: must be below 1, as {shared.metric} is a share; for {request.power:g} points "
+            f"use {request.power / 100:g}."
         )
-    if request.unpaired and len(numbers.problems) == 1:
-        problems.append(
-            "--unpaired: one problem says nothing about the spread between problems; at least two are needed."
-        )
+    if request.unpaired and len(shared.problems) == 1:
+        problems.append("--unpaired: needs at least two problems, to estimate the spread between problems.")
     return problems
 
 
 def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
-    """Return the baseline arm: by its name, or by the name of one of its runs.
+    """Return the baseline arm, by its name or the name of one of its runs.
 
     Default: the arm of the first command-line argument, if that is a single arm; else the first arm whose method has no
     modifiers, in the order of the sweep file, otherwise by name.
     Raises UserError for an unknown name.
     """
     if request.baseline is not None:
-        return _named_arm(request.baseline, {arm.name: list(arm.runs.values()) for arm in arms}) if arms else ""
+        return _find_arm(request.baseline, {arm.name: list(arm.runs.values()) for arm in arms}) if arms else ""
     first = [arm for arm in arms if any(run.argument_index == 0 for run in arm.runs.values())]
     if len(first) == 1:
         return first[0].name
@@ -125,38 +123,36 @@ def _first_trial(arm: Arm) -> float:
     return math.inf if index is None else index
 
 
-def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
-    """Return the arm of this name, or with a run of this name."""
-    if wanted in arms:
-        return wanted
-    named = [name for name, runs in arms.items() if any(wanted in (run.path, run.dir.name) for run in runs)]
-    if len(named) > 1:
+def _find_arm(name: str, arms: Mapping[str, Sequence[Run]]) -> str:
+    """Return the arm ``name``, or the one with a run of that name."""
+    if name in arms:
+        return name
+    matches = [arm for arm, runs in arms.items() if any(name in (run.path, run.dir.name) for run in runs)]
+    if len(matches) > 1:
         raise UserError(
-            f"--baseline {wanted}: a run of this name is in {len(named)} arms: {ellipsize(named, 6)}. Name the arm, or "
-            "give the run's path."
+            f"--baseline {name}: a run of this name is in {len(matches)} arms: {ellipsize(matches, 6)}. Name the arm, or "
+            "use the run's path."
         )
-    if not named:
-        names = sorted(arms, key=lambda name: not name.startswith(wanted))
-        raise UserError(
-            f"--baseline {wanted}: unknown arm.{did_you_mean(wanted, names)} Allowed: {ellipsize(names, 6)}."
-        )
-    return named[0]
+    if not matches:
+        names = sorted(arms, key=lambda arm: not arm.startswith(name))
+        raise UserError(f"--baseline {name}: unknown arm.{did_you_mean(name, names)} Allowed: {some(names, 6)}.")
+    return matches[0]
 
 
 def _pair(
     replicates: Mapping[str, Sequence[Replicate]], baseline: str
 ) -> tuple[dict[str, tuple[Replicate, ...]], list[str]]:
-    """Return the replicates of each arm that are compared, those that the baseline has too, and notes on the others.
+    """Return the replicates of each arm that the baseline has too, and notes on the others.
 
-    Raises UserError for an arm that has none in common with the baseline.
+    Raises UserError for an arm without any.
     """
     base = set(replicates[baseline])
-    paired = {arm: tuple(sorted(base.intersection(own))) for arm, own in replicates.items()}
-    alone = [arm for arm in paired if not paired[arm]]
-    if alone:
-        listed = "; ".join(f"{arm}: {replicates_text(replicates[arm])}" for arm in [baseline, *alone])
+    paired = {arm: tuple(sorted(base.intersection(every))) for arm, every in replicates.items()}
+    unpaired = [arm for arm in paired if not paired[arm]]
+    if unpaired:
+        listed = "; ".join(f"{arm}: {format_replicates(replicates[arm])}" for arm in [baseline, *unpaired])
         raise UserError(
-            f"no seed is common to the baseline and {ellipsize(alone, 4)} ({listed}). Runs are paired by their seed, "
+            f"no seed is common to the baseline and {ellipsize(unpaired, 4)} ({listed}). Runs are paired by their seed, "
             "which gives them the same problems in the same order: train the arms with the same seeds, compare fewer "
             "arms, or use --unpaired."
         )
@@ -165,86 +161,89 @@ def _pair(
         paired[baseline] = tuple(sorted(set[Replicate]().union(*others)))
     notes = []
     for arm, every in replicates.items():
-        if out := [replicate for replicate in every if replicate not in paired[arm]]:
-            whose = "no other arm has" if arm == baseline else f"{baseline} does not have"
-            notes.append(f"left out because {whose} them: {replicates_text(out)} of {arm}.")
+        if left_out := [replicate for replicate in every if replicate not in paired[arm]]:
+            reason = "no other arm has" if arm == baseline else f"{baseline} does not have"
+            notes.append(f"left out because {reason} them: {format_replicates(left_out)} of {arm}.")
     fewer = [arm for arm in paired if paired[arm] != paired[baseline]]
     return paired, [
         *notes,
-        *(f"{arm} is compared with {baseline} on {replicates_text(paired[arm])} alone." for arm in fewer),
+        *(f"{arm} is compared with {baseline} on {format_replicates(paired[arm])} alone." for arm in fewer),
     ]
 
 
-def replicates_text(replicates: Sequence[Replicate]) -> str:
-    """Return `seeds 0, 1`; with what else varies, where something does."""
+def format_replicates(replicates: Sequence[Replicate]) -> str:
+    """Format as `seeds 0, 1`, or with the other keys that vary."""
     if any(replicate.rest for replicate in replicates):
         return ", ".join(str(replicate) for replicate in replicates)
     return f"seed{'' if len(replicates) == 1 else 's'} {', '.join(str(replicate.seed) for replicate in replicates)}"
 
 
-def _members(
-    request: CompareRequest, runs: Sequence[Run], notes: list[str]
-) -> Mapping[str, tuple[str | None, Sequence[Run]]]:
-    """Return the benchmark and the runs of each task."""
+def _task_members(
+    request: CompareRequest, runs: Sequence[Run]
+) -> tuple[dict[str, tuple[str | None, Sequence[Run]]], list[str]]:
+    """Return the benchmark and the runs of each task, and notes."""
     if request.over == BENCHMARK:
-        return {name: (name, runs) for name in _benchmarks(request, runs, notes)}
+        benchmarks, notes = _common_benchmarks(request, runs)
+        return {name: (name, runs) for name in benchmarks}, notes
     groups = group_by_keys(runs, expand_keys("--over", request.over))
     if len(groups) == 1:
-        raise UserError(f"--over {','.join(request.over)}: it is the same in all runs, so there is only one task.")
-    return {name: (request.benchmark, group) for name, group in groups.items()}
+        raise UserError(f"--over {','.join(request.over)}: is equal in all runs, so there is only one task.")
+    return {name: (request.benchmark, group) for name, group in groups.items()}, []
 
 
-def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) -> tuple[str, ...]:
-    """Return the benchmarks that are asked for; else those that every run was evaluated on."""
+def _common_benchmarks(request: CompareRequest, runs: Sequence[Run]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the requested benchmarks, by default those on which every run was evaluated, and a note on the others."""
     if request.benchmarks:
-        return request.benchmarks
+        return request.benchmarks, []
     of_runs = [{str(result["benchmark"]) for result in iter_results(run.dir.eval_dir)} for run in runs]
     every = sorted(set().union(*of_runs))
     common = tuple(name for name in every if all(name in names for names in of_runs))
     if runs and len(common) < 2:
         listed = ", ".join(f"{name} ({sum(name in names for names in of_runs)} of {len(runs)} runs)" for name in every)
         raise UserError(
-            f"--over benchmark: it needs two benchmarks on which every run was evaluated; there is {listed or 'none'}. "
+            f"--over benchmark: needs two benchmarks on which every run was evaluated; there is {listed or 'none'}. "
             "`rlvr eval RUN --benchmark A,B` evaluates a run on several."
         )
-    if out := [name for name in every if name not in common]:
-        notes.append(f"left out because not all runs were evaluated on it: {', '.join(out)}.")
-    return common
+    left_out = [name for name in every if name not in common]
+    return common, [f"left out because not all runs were evaluated on it: {', '.join(left_out)}."] if left_out else []
 
 
-def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list[str]) -> dict[str, TaskScores]:
-    """Return the tasks with one baseline, and of each arm the replicates that all tasks have."""
+def _align_tasks(request: CompareRequest, tasks: Mapping[str, TaskScores]) -> tuple[dict[str, TaskScores], list[str]]:
+    """Restrict the tasks to the same baseline and to the replicates of each arm that all tasks have; return notes too.
+
+    Raises UserError if the arms differ, and for an arm without common replicates.
+    """
     names = {task: tuple(scores.arms) for task, scores in tasks.items()}
     if len(set(names.values())) > 1:
         listed = "; ".join(f"{task}: {', '.join(arms)}" for task, arms in names.items())
         raise UserError(f"the arms are not the same in all tasks ({listed}). Name runs of arms that all tasks have.")
     arms = names[next(iter(names))]
     runs = {arm: [of_run.run for scores in tasks.values() for of_run in scores.arms[arm].values()] for arm in arms}
-    # Without a name, the task of the runs that were named first decides, where they are all of one arm.
+    # By default, the baseline of the task whose runs are named first.
     baseline = min(tasks.values(), key=_argument_index).baseline
     if request.baseline is not None:
-        baseline = _named_arm(request.baseline, runs)
-    problems, shared = list[str](), dict[str, tuple[Replicate, ...]]()
+        baseline = _find_arm(request.baseline, runs)
+    problems, notes, shared = list[str](), list[str](), dict[str, tuple[Replicate, ...]]()
     for arm in arms:
         common = set.intersection(*(set(scores.arms[arm]) for scores in tasks.values()))
         shared[arm] = tuple(sorted(common))
         if not common:
             problems.append(f"no seed of {arm} is common to all tasks. Train it with the same seeds on each.")
         for task, scores in tasks.items():
-            if out := [replicate for replicate in scores.arms[arm] if replicate not in common]:
-                notes.append(f"{task}: left out because not all tasks have them: {replicates_text(out)} of {arm}.")
+            if left_out := [replicate for replicate in scores.arms[arm] if replicate not in common]:
+                listed = format_replicates(left_out)
+                notes.append(f"{task}: left out because not all tasks have them: {listed} of {arm}.")
     problems += [
-        f"{task}: one problem says nothing about the spread between problems; at least two are needed."
+        f"{task}: needs at least two problems, to estimate the spread between problems."
         for task, scores in tasks.items()
         if len(scores.problems) < 2
     ]
     if not problems and not request.unpaired:
         with collect_problems(problems):
-            shared, left_out = _pair(shared, baseline)
-            notes += left_out
+            shared, pair_notes = _pair(shared, baseline)
+            notes += pair_notes
     if problems:
         raise UserError(problems)
-    notes += _few_seeds(shared)
     return {
         task: replace(
             scores,
@@ -252,23 +251,22 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
             arms={arm: {replicate: scores.arms[arm][replicate] for replicate in shared[arm]} for arm in arms},
         )
         for task, scores in tasks.items()
-    }
+    }, [*notes, *_few_seeds(shared)]
 
 
 def _argument_index(scores: TaskScores) -> int:
     return min(of_run.run.argument_index for arm in scores.arms.values() for of_run in arm.values())
 
 
-def _of_tasks(lines: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return lines of tasks, each once: as it is where all tasks have it, else with its task before it."""
+def _merge_lines(lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the distinct lines of tasks, each prefixed with its task unless all tasks have it."""
     everywhere = set.intersection(*(set(of_task) for of_task in lines.values())) if lines else set()
     listed = [line if line in everywhere else f"{task}: {line}" for task, of_task in lines.items() for line in of_task]
     return list(dict.fromkeys(listed))
 
 
 def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return remarks on runs that are not finished, checkpoints that are not the last, other code and machines, and
-    arms that cannot differ."""
+    """Return notes on unfinished runs, outdated checkpoints, different code and machines, and equivalent arms."""
     by_path = sorted(runs, key=lambda run: run.path)
     remarks = [
         f"{run.path} is not finished: rollout {run.manifest.get('rollout')} of {run.manifest.get('rollouts_total')}."
@@ -276,7 +274,7 @@ def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str,
         if run.manifest.get("status") != "finished"
     ]
     remarks += [
-        f"{run.path}: evaluated at step {max(evaluation.steps)}, and trained until step {trained}: "
+        f"{run.path}: evaluated at step {max(evaluation.steps)}, but trained until step {trained}: "
         f"`rlvr eval {quote(run.path)}{eval_options(run.dir.path)}` evaluates the newest checkpoint."
         for run in by_path
         if (evaluation := evaluations.get(run.path)) is not None
@@ -284,19 +282,19 @@ def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str,
         and max(evaluation.steps) < trained
     ]
     for arm in arms:
-        code = {_at(run, "method_fingerprint", "code_sha256") for run in arm.runs.values() if run in runs}
+        code = {_manifest_value(run, "method_fingerprint", "code_sha256") for run in arm.runs.values() if run in runs}
         if len(code) > 1:
-            remarks.append(f"the runs of {arm.name} were made by {len(code)} versions of the method's code.")
-    machines = {(_at(run, "hardware", "processor"), str(run.manifest.get("threads"))) for run in runs}
+            remarks.append(f"the runs of {arm.name} were trained with {len(code)} versions of the method's code.")
+    machines = {(_manifest_value(run, "hardware", "processor"), str(run.manifest.get("threads"))) for run in runs}
     if len(machines) > 1:
         listed = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
-        remarks.append(f"the runs were made on different machines ({listed}): their seconds cannot be compared.")
+        remarks.append(f"the runs were trained on different machines ({listed}): their seconds are not comparable.")
     first = {arm.name: next(iter(arm.runs.values())) for arm in arms}
     same = same_arms({name: run.config for name, run in first.items()})
     return [*remarks, *(group.sentence() for group in same if group.when != "first_step")]
 
 
-def _at(run: Run, *path: str) -> str:
+def _manifest_value(run: Run, *path: str) -> str:
     value: object = run.manifest
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -304,20 +302,20 @@ def _at(run: Run, *path: str) -> str:
 
 
 def _few_seeds(arms: Mapping[str, Collection[Replicate]]) -> list[str]:
-    """Return what one to four runs an arm cannot tell."""
+    """Return a note on arms with fewer than FEW runs."""
     fewest = min(map(len, arms.values()))
-    whose = "runs an arm" if len(set(map(len, arms.values()))) == 1 else "runs in an arm"
     if fewest < 2:
         single = [name for name, replicates in arms.items() if len(replicates) < 2]
-        which = "" if len(single) == len(arms) else f" of {ellipsize(single, 6)}"
+        which = "per arm" if len(single) == len(arms) else f"of {ellipsize(single, 6)}"
         return [
-            f"one run{which or ' an arm'}: there is no p value and no verdict on its method, and intervals are over "
-            "problems alone. `rlvr sweep` with 3 or more seeds compares methods."
+            f"one run {which}: there is no p-value and no verdict on its method, and intervals are over problems "
+            "alone. `rlvr sweep` with 3 or more seeds compares methods."
         ]
     if fewest >= FEW:
         return []
+    scope = "per arm" if len(set(map(len, arms.values()))) == 1 else "in an arm"
     return [
-        f"{fewest} {whose} tell little of the spread between runs: intervals are as wide as that makes them, and "
-        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more; choose their number "
-        "before you look, since adding seeds until a difference shows errs more often than 5%."
+        f"with {fewest} runs {scope} the variance between runs is a rough estimate: intervals are wide, and the seeds "
+        f"and problems needed are uncertain. Use {FEW} or more, and fix the number in advance: adding seeds until a "
+        "difference is significant errs more often than 5%."
     ]

@@ -1,4 +1,4 @@
-"""The request of `rlvr compare`, and the checks before any file is read."""
+"""The request of `rlvr compare`, validated before any file is read."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class CompareRequest:
     """The options of `rlvr compare`.
 
     Attributes:
-        names: runs, folders of runs and globs. root: the folder in which names are tried first.
+        names: runs, folders of runs and globs. root: the folder in which names are resolved first.
         by: keys whose values define an arm; none = every key that changes the training except the seed.
         baseline, metric, benchmark: None = the default.
-        where: `KEY=VALUE` that an evaluation's settings must have.
-        match: the budget at which learning curves are compared; None = compare the final checkpoints.
-        level: of the metric; with ``match``, the budget at which each arm first reached it is reported; None = the
+        where: `KEY=VALUE` filters on the settings of evaluations.
+        match: the budget at which learning curves are compared; None = compare final checkpoints.
+        level: with ``match``, report the budget at which each arm first reaches this value of the metric; None = the
             baseline's final value.
-        power: the difference to be detected, in the metric's own unit; None = a default for shares.
-        permutation: run a permutation test too.
-        over: the tasks that arms are compared over: ("benchmark",) = the benchmarks that runs were evaluated on, else
-            keys or sections whose values are the tasks; none = one comparison.
-        benchmarks: the benchmarks of ``over``; none = all that every run has.
+        power: the difference to detect, in the unit of the metric; None = a default for shares.
+        permutation: add a permutation test.
+        over: the tasks to compare over: ("benchmark",) = the benchmarks of the evaluations, else keys or sections whose
+            values are the tasks; none = one comparison.
+        benchmarks: the benchmarks of ``over``; none = all on which every run was evaluated.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Every arm against the baseline: means, differences, tests, wins and losses, cost, and what it takes to see more."""
+"""Compare every arm with the baseline: means, differences, tests, wins and losses, costs, and required sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from rlvr_cli.compare.request import CompareRequest
-from rlvr_cli.compare.scores import RunScores, Scores, TaskScores, table
+from rlvr_cli.compare.scores import RunScores, Scores, TaskScores, score_table
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference, crossed_interval
 from rlvr_cli.stats.curves import Curve
 from rlvr_cli.stats.intervals import Bounds, difference_bounds
@@ -28,14 +28,14 @@ Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown", "single"]
 
 @dataclass(frozen=True)
 class Needed:
-    """The seeds and problems needed to detect a difference with power 80%.
+    """The seeds and problems required to detect a difference with power 80%.
 
-    Detected: p is below 5% over the number of comparisons, the strictest level of Holm's correction.
+    The significance level is 5% over the number of comparisons, the strictest of Holm's correction.
 
     Attributes:
-        difference: to be detected, in the metric's unit; None if the user sets none.
+        difference: to detect, in the metric's unit; None = not set.
         seeds: with the current problems; problems: with the current seeds; None if no number suffices.
-        both: seeds and problems with the smallest product, if more of one of them does not suffice.
+        both: seeds and problems with the smallest product, if neither alone suffices.
         detectable: the smallest difference that the current seeds and problems detect.
     """
 
@@ -48,16 +48,16 @@ class Needed:
 
 @dataclass(frozen=True)
 class Contrast:
-    """An arm minus the baseline, over the same problems; over tasks, of the means over tasks.
+    """An arm minus the baseline, over the same problems; over several tasks, of the means over tasks.
 
     Attributes:
-        p_holm: two-sided, after Holm's correction over all comparisons. Where it is below 0.05 the interval, which is
-            of this arm alone, leaves out 0.
-        outcomes: on how many problems (over tasks: tasks) the arm's mean is above, at and below the baseline's.
-        verdict: `higher` or `lower`: p is below 0.05; `uncertain`: the interval leaves out 0 and p is not; `unseen`:
-            the interval holds 0; `unknown`: a difference without an interval; `single`: an arm has one run, so that the
-            difference is of these runs and there is neither p nor verdict on what made them.
-        needed: None over tasks. permutation: where it is asked for.
+        p_holm: two-sided, with Holm's correction over all comparisons. The interval is uncorrected: it excludes 0 if
+            p_holm < 0.05.
+        outcomes: the numbers of problems (over tasks: tasks) on which the arm wins, ties and loses.
+        verdict: `higher` or `lower`: p_holm < 0.05; `uncertain`: the interval excludes 0, but p_holm >= 0.05; `unseen`:
+            the interval includes 0; `unknown`: no interval; `single`: an arm has one run, so the difference is of these
+            runs, without a p-value and a verdict on methods.
+        needed: None over tasks. permutation: None unless requested.
     """
 
     difference: CrossedEstimate
@@ -73,8 +73,8 @@ class ArmCurve:
     """One arm's learning curve up to the common budget.
 
     Attributes:
-        area: its mean height from where all curves begin. difference: to the baseline's; None of the baseline.
-        level: of the metric. reached: the budget at which each run first had it; None for a run that did not.
+        area: its mean height over the common budget. difference: to the baseline's; None for the baseline.
+        level: of the metric. reached: the budget at which each run first reached it, or None.
     """
 
     area: CrossedEstimate
@@ -98,7 +98,7 @@ class ArmResult:
 
     @property
     def verdict(self) -> str:
-        """Return that of the contrast; `baseline` of the baseline."""
+        """Return the verdict of the contrast, or `baseline`."""
         return self.contrast.verdict if self.contrast else "baseline"
 
 
@@ -107,8 +107,8 @@ class ArmOnTask(ArmResult):
     """One arm on one task.
 
     Attributes:
-        runs: that are compared. spent: by a run, on average. cost: each part of it over the baseline's.
-        seconds: of what is timed, the least and the greatest of that ratio over pairs of runs; None with one pair.
+        runs: the compared runs. spent: the mean costs of a run. cost: their ratios to the baseline's.
+        seconds: the range of the ratio over pairs of runs, for timed costs; None with one pair.
         curve: of a matched comparison.
     """
 
@@ -128,7 +128,7 @@ class ArmOverTasks(ArmResult):
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """The arms on one task, by their effect, the largest first; p-values are corrected for ``family`` comparisons."""
+    """The arms on one task, the largest effect first; p-values are corrected for ``family`` comparisons."""
 
     scores: TaskScores
     rows: tuple[ArmOnTask, ...]
@@ -146,7 +146,7 @@ class TaskComparison:
 
     @property
     def tested(self) -> bool:
-        """Return whether a difference has a p; none has with one run an arm."""
+        """Return whether any difference has a p-value, which takes two runs per arm."""
         return any(contrast.verdict != "single" for _, contrast in self.others)
 
 
@@ -155,8 +155,8 @@ class Comparison:
     """The same arms on one or several tasks.
 
     Attributes:
-        tasks: the comparison on each; p-values are corrected for ``family`` of them, all tasks' and those of the mean.
-        rows: over all tasks, by their effect, the largest first; none with one task.
+        tasks: the comparison on each. family: the number of comparisons on all tasks and on their mean.
+        rows: the arms over all tasks, the largest effect first; none with one task.
     """
 
     scores: Scores
@@ -166,22 +166,22 @@ class Comparison:
 
     @property
     def first(self) -> TaskComparison:
-        """Return one of the tasks, for what all share."""
+        """Return the first task, for properties that all share."""
         return next(iter(self.tasks.values()))
 
     @property
     def tested(self) -> bool:
-        """Return whether a difference on any task has a p."""
+        """Return whether any difference has a p-value."""
         return any(comparison.tested for comparison in self.tasks.values())
 
     @property
     def only(self) -> TaskComparison | None:
-        """Return the comparison of the one task; None with several."""
+        """Return the comparison of a single task; None with several."""
         return self.first if len(self.tasks) == 1 else None
 
     @property
     def metric(self) -> str:
-        """Return the metric; of tasks with different numbers of samples the first one's."""
+        """Return the metric; that of the first task if numbers of samples differ."""
         return self.scores.first.metric
 
 
@@ -195,17 +195,19 @@ def compare_task(scores: TaskScores) -> TaskComparison:
 
 
 def compare_arms(scores: Scores) -> Comparison:
-    """Compare every arm with the baseline on each task, and on the mean over several: one family of tests."""
+    """Compare every arm with the baseline on each task and on the mean over several, as one family of tests."""
     tasks = scores.tasks
     runs = {(name, arm): task.pair(arm) for name, task in tasks.items() for arm in scores.first.arms}
-    pairs: dict[tuple[str, str], Pair] = {key: (table(own), table(base)) for key, (own, base) in runs.items()}
+    pairs: dict[tuple[str, str], Pair] = {
+        key: (score_table(arm_runs), score_table(base)) for key, (arm_runs, base) in runs.items()
+    }
     by_arm = {arm: [pairs[name, arm] for name in tasks] for arm in scores.first.arms}
     others = [arm for arm in by_arm if arm != scores.baseline]
     paired, together = scores.first.paired, scores.together
     on_tasks = {(name, arm): difference([pairs[name, arm]], paired=paired) for name in tasks for arm in others}
     means = {arm: difference(by_arm[arm], paired=paired, together=together) for arm in others if len(tasks) > 1}
-    # Every task and the mean over tasks is one more chance to be wrong.
-    p_values = corrected_p([*on_tasks.values(), *means.values()])
+    # The family includes every task and the mean over tasks.
+    p_values = correct_p_values([*on_tasks.values(), *means.values()])
     p_on_tasks = dict(zip(on_tasks, p_values, strict=False))
     p_of_means = dict(zip(means, p_values[len(on_tasks) :], strict=True))
     compared = {}
@@ -229,15 +231,15 @@ def _by_effect(row: ArmResult) -> tuple[float, str]:
 
 
 def difference(pairs: Sequence[Pair], *, paired: bool, together: bool = False) -> CrossedEstimate:
-    """Estimate an arm minus the baseline, a pair of tables a task, without the p of single runs."""
+    """Estimate an arm minus the baseline from a pair of tables per task; the p-value of single runs is dropped."""
     arm, base = zip(*pairs, strict=True)
-    return without_single_run_p(crossed_difference(arm, base, paired=paired, together=together))
+    return drop_single_run_p(crossed_difference(arm, base, paired=paired, together=together))
 
 
-def corrected_p(differences: Sequence[CrossedEstimate]) -> list[float | None]:
-    """Return the p of each after Holm's correction over all, in their order; None for a difference without one.
+def correct_p_values(differences: Sequence[CrossedEstimate]) -> list[float | None]:
+    """Return the p-values after Holm's correction, in order; None without one.
 
-    Such a difference is one of the family all the same: what is tested depends on the data.
+    Differences without a p-value count as members of the family, as it must not depend on the data.
     """
     single = [1.0 if estimate.p_value is None else estimate.p_value for estimate in differences]
     corrected = zip(differences, holm(single), strict=True)
@@ -280,24 +282,24 @@ def _over_tasks(
 
 
 def arm_mean(*tables: Array, bounds: Bounds, together: bool = False) -> CrossedEstimate:
-    """Estimate the mean of scores [runs, problems], a table a task, its interval cut at ``bounds``, without a p."""
+    """Estimate the mean of scores, a table [runs, problems] per task, with its interval clipped to ``bounds``."""
     return bounded(crossed_interval(*tables, together=together, tested=False), bounds)
 
 
 def bounded(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
-    """Return the estimate with its interval cut at ``bounds``, where no mean can be: of shares at 0 and 1."""
+    """Clip the interval to ``bounds``, the range of possible means."""
     if estimate.low is None or estimate.high is None:
         return estimate
     return replace(estimate, low=max(bounds[0], estimate.low), high=min(bounds[1], estimate.high))
 
 
-def without_single_run_p(estimate: CrossedEstimate) -> CrossedEstimate:
-    """Return the estimate without the p of one run an arm, which is about these weights and not what made them."""
+def drop_single_run_p(estimate: CrossedEstimate) -> CrossedEstimate:
+    """Drop the p-value of one run per arm, which is about their weights and not about methods."""
     return estimate if estimate.spread_of_runs else replace(estimate, p_value=None)
 
 
 def verdict_of(estimate: CrossedEstimate, p_holm: float | None) -> Verdict:
-    """Return what a difference comes to, by its interval and its corrected p."""
+    """Return the verdict on a difference, by its interval and corrected p-value."""
     if not estimate.spread_of_runs:
         return "single"
     if p_holm is None:
@@ -310,7 +312,7 @@ def verdict_of(estimate: CrossedEstimate, p_holm: float | None) -> Verdict:
 
 
 def needed(estimate: CrossedEstimate, target: float | None, alpha: float, *, paired: bool) -> Needed | None:
-    """Return what it takes to detect ``target``; None where the spread between runs or problems is not known."""
+    """Return the sizes required to detect ``target``; None if a variance component is unknown."""
     components, seeds, problems = estimate.components, estimate.seeds, estimate.problems
     if components is None or estimate.low is None or seeds < 2 or problems < 2:
         return None
@@ -326,19 +328,19 @@ def needed(estimate: CrossedEstimate, target: float | None, alpha: float, *, pai
 def _costs(
     runs: Sequence[RunScores], base: Sequence[RunScores]
 ) -> tuple[Spent, dict[str, float | None], dict[str, tuple[float, float] | None]]:
-    """Return what a run spent on average, that over the baseline's, and the range of the ratio for what is timed."""
+    """Return the mean costs of a run, their ratios to the baseline's, and the ranges of the ratios of timed costs."""
     spent, of_base = ({cost: fmean(run.spent[cost] for run in every) for cost in COSTS} for every in (runs, base))
     ratios = {cost: spent[cost] / of_base[cost] if of_base[cost] else None for cost in COSTS}
     ranges: dict[str, tuple[float, float] | None] = {}
     for cost in TIMED:
-        own, other = [run.spent[cost] for run in runs], [run.spent[cost] for run in base]
-        several = len(own) + len(other) > 2 and min(other) > 0
-        ranges[cost] = (min(own) / max(other), max(own) / min(other)) if several else None
+        values, base_values = [run.spent[cost] for run in runs], [run.spent[cost] for run in base]
+        several = len(values) + len(base_values) > 2 and min(base_values) > 0
+        ranges[cost] = (min(values) / max(base_values), max(values) / min(base_values)) if several else None
     return spent, ratios, ranges
 
 
 def _curves(scores: TaskScores) -> dict[str, ArmCurve]:
-    """Return the curves of a matched comparison, by the arm's name."""
+    """Return the learning curves of a matched comparison by arm."""
     change, level = difference_bounds(scores.bounds), scores.request.level
     if level is None:
         level = float(np.mean([run.values for run in scores.arms[scores.baseline].values()]))
@@ -356,7 +358,7 @@ def _curves(scores: TaskScores) -> dict[str, ArmCurve]:
 
 
 def _areas(scores: TaskScores, runs: Sequence[RunScores]) -> Array:
-    """Return [runs, problems] of the area; as it is linear, its mean over problems is the mean curve's."""
+    """Return the areas, [runs, problems]; linear, so that their mean over problems is the area of the mean curve."""
     return np.stack([_until(run, scores.end).between(scores.start, scores.end).area() for run in runs])
 
 

@@ -1,4 +1,4 @@
-"""The numbers of runs, [problems] of each: of their final evaluations, or at a budget on their learning curves."""
+"""Read the scores of runs, [problems] each: of final evaluations, or at a budget on learning curves."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class RunScores:
     """The scores of one run.
 
     Attributes:
-        values: [problems] of the metric. spent: until the checkpoint, or the budget, that the values are of.
-        evaluation: the final one; None in a matched comparison, which has a learning ``curve``.
+        values: [problems] of the metric. spent: the cumulative costs at the checkpoint or budget of the values.
+        evaluation: the final evaluation; None in a matched comparison, which has a learning ``curve``.
     """
 
     run: Run
@@ -44,10 +44,10 @@ class SharedScores:
 
     Attributes:
         by_path: by the run's path.
-        metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
-        settings: of the evaluations, which all share. bounds: of any mean of the metric.
-        start, end: of a matched comparison, the part of the budget that all runs have.
-        notes: for the user, printed with the numbers.
+        metric, samples: the metric and its number of samples per problem. problems: ids, sorted.
+        settings: the shared settings of the evaluations. bounds: of a mean of the metric.
+        start, end: of a matched comparison, the range of the budget that all runs cover.
+        notes: for the user, printed with the results.
     """
 
     by_path: Mapping[str, RunScores]
@@ -63,7 +63,7 @@ class SharedScores:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScores(SharedScores):
-    """The arms' numbers on one task; ``arms``: of each, by its name, the runs that are compared."""
+    """The scores of the arms on one task; ``arms``: the compared runs of each arm by name."""
 
     request: CompareRequest
     arms: Mapping[str, Mapping[Replicate, RunScores]]
@@ -71,11 +71,11 @@ class TaskScores(SharedScores):
 
     @property
     def paired(self) -> bool:
-        """Return whether a run of an arm belongs together with the baseline's run of the same seed."""
+        """Return whether runs are paired with the baseline's run of the same seed."""
         return not self.request.unpaired
 
     def pair(self, arm: str) -> tuple[list[RunScores], list[RunScores]]:
-        """Return the runs of an arm and of the baseline; where they are paired, of the seeds that both have."""
+        """Return the runs of an arm and of the baseline; if paired, only of common seeds, in the same order."""
         first, second = self.arms[arm], self.arms[self.baseline]
         if not self.paired:
             return list(first.values()), list(second.values())
@@ -84,13 +84,13 @@ class TaskScores(SharedScores):
 
     @property
     def evaluations(self) -> dict[str, Evaluation]:
-        """Return the final evaluations, by the run's path; none of a matched comparison."""
+        """Return the final evaluations by run path; none in a matched comparison."""
         runs = [scores for arm in self.arms.values() for scores in arm.values()]
         return {scores.run.path: scores.evaluation for scores in runs if scores.evaluation is not None}
 
 
-def table(runs: Sequence[RunScores]) -> Array:
-    """Return the values of runs, [runs, problems]."""
+def score_table(runs: Sequence[RunScores]) -> Array:
+    """Return the values, [runs, problems]."""
     return np.stack([scores.values for scores in runs])
 
 
@@ -104,12 +104,11 @@ class Scores:
 
     @property
     def first(self) -> TaskScores:
-        """Return one of the tasks, for what all share."""
+        """Return the first task, for properties that all share."""
         return next(iter(self.tasks.values()))
 
     @property
     def baseline(self) -> str:
-        """Return the arm that the others are compared with."""
         return self.first.baseline
 
     @property
@@ -119,9 +118,9 @@ class Scores:
 
 
 def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
-    """Return the values of the samples of `rlvr eval`, of each run's last evaluated checkpoint."""
+    """Read the scores of the evaluation of each run's last checkpoint by `rlvr eval`."""
     evaluations = choose_evaluations(runs, benchmark=request.benchmark, where=request.where)
-    ids, metric, notes = _what(request, evaluations)
+    ids, metric, notes = _shared_metric(request, evaluations)
     problems, scores = list[str](), dict[str, RunScores]()
     for run in runs:
         evaluation = evaluations[run.path]
@@ -129,7 +128,7 @@ def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
             spent, step = run.spent, max(evaluation.steps, default=0)
             if not 1 <= step <= len(spent["updates"]):
                 steps = len(spent["updates"])
-                raise RunError(f"{evaluation.folder}: of step {step}, but {steps} steps are recorded in {run.path}.")
+                raise RunError(f"{evaluation.folder}: is of step {step}, but {run.path} records {steps} steps.")
             values = problem_values(evaluation, *metric, ids)
             scores[run.path] = RunScores(run, values, spent_at(spent, step), evaluation)
     if problems:
@@ -138,7 +137,7 @@ def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
 
 
 def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
-    """Return the values of the held-out evaluations of training, at the largest budget that all runs have."""
+    """Read the scores of the held-out evaluations in training, at the largest budget that all runs reach."""
     budget, problems, read = str(request.match), list[str](), dict[str, HeldOut]()
     for run in runs:
         with collect_problems(problems):
@@ -149,7 +148,7 @@ def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
     problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
     ids, metric, notes, start, end = tuple[str, ...](), ("", 0), tuple[str, ...](), 0.0, 0.0
     with collect_problems(problems):
-        ids, metric, notes = _what(request, every)
+        ids, metric, notes = _shared_metric(request, every)
     with collect_problems(problems):
         start, end = _common_budget({path: held_out.spent[budget] for path, held_out in read.items()}, budget)
     if problems:
@@ -187,10 +186,10 @@ def _shared(
     )
 
 
-def _what(
+def _shared_metric(
     request: CompareRequest, evaluations: Mapping[str, Evaluation]
 ) -> tuple[tuple[str, ...], tuple[str, int], tuple[str, ...]]:
-    """Return the problems that are compared, the metric with its number of samples, and notes on both."""
+    """Return the compared problems, the metric with its number of samples, and notes on both."""
     problems, ids, note, metric = list[str](), tuple[str, ...](), "", ("", 0)
     with collect_problems(problems):
         ids, note = shared_problems(evaluations, only_common=request.common_problems)
@@ -206,7 +205,7 @@ def _what(
 
 
 def _common_budget(spent: Mapping[str, Array], budget: str) -> tuple[float, float]:
-    """Return from where to where every run was evaluated. Raises UserError where that is nowhere."""
+    """Return the range of the budget that all runs cover. Raises UserError if it is empty."""
     late = max(spent, key=lambda path: float(spent[path][0]))
     early = min(spent, key=lambda path: float(spent[path][-1]))
     start, end = float(spent[late][0]), float(spent[early][-1])

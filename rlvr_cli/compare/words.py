@@ -1,4 +1,4 @@
-"""A comparison in sentences: the subject, a sentence per arm, and notes; formatted sizes, p values and costs."""
+"""Describe a comparison in sentences: the subject, each arm's result, and notes; format sizes, p-values and costs."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.store.metrics import GREEDY
 from rlvr_cli.store.metrics import metric as declared
 
-OF_RUNS = "one run says nothing of its method"
-# Costs that are counted, by the fields of ``Spent``.
+SINGLE_RUN = "a single run cannot rank methods"
+# Counted costs (not timed), by the fields of ``Spent``.
 COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
 
 
 def describe_comparison(comparison: TaskComparison) -> list[str]:
-    """Return what the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
+    """Return lines on the problems, samples, checkpoints or budget, and pairing of a comparison."""
     scores, request = comparison.scores, comparison.scores.request
-    of = f"{scores.settings['benchmark']}, {scores.settings['split']}, {count(len(scores.problems), 'problem')}"
+    data = f"{scores.settings['benchmark']}, {scores.settings['split']}, {count(len(scores.problems), 'problem')}"
     greedy = scores.metric == GREEDY or not scores.samples
     samples = ", one greedy completion each" if greedy else f" x {count(scores.samples, 'sample')}"
-    subject = f"{metric_name(scores.metric)} on {of}{samples}"
+    subject = f"{metric_name(scores.metric)} on {data}{samples}"
     if request.match is None:
-        basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
+        basis = f"compared: final checkpoints, samples from `rlvr eval` ({_format_rollouts(comparison)})"
     else:
+        budget = {"tokens": "sampled tokens", "seconds": "seconds of training"}.get(request.match, request.match)
         basis = (
-            f"compared: held-out evaluations during training, after {scores.end:,.6g} {_of_budget(request.match)}, the "
-            "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
-            "final checkpoints"
+            f"compared: held-out evaluations during training, after {scores.end:,.6g} {budget}, the most that all runs "
+            "have (linear between evaluations); not the samples of `rlvr eval`, which are of the final checkpoints"
         )
-    seeds, unit = {len(row.runs) for row in comparison.rows}, replicate(comparison)
+    seeds, unit = {len(row.runs) for row in comparison.rows}, replicate_unit(comparison)
     number = count(min(seeds), unit) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {unit}s"
-    if _pooled(comparison):
-        number += " (seeds and what else varies)"
+    if _is_pooled(comparison):
+        number += " (seeds and other keys that vary)"
     paired = "paired by problem and seed" if scores.paired else "paired by problem, not by seed"
     return [subject, basis, f"each arm: {number}, {paired}; baseline: {scores.baseline}"]
 
 
 def sentences(comparison: TaskComparison) -> list[str]:
-    """Return one sentence for each arm but the baseline, in the order of the table."""
+    """Return a sentence for each arm but the baseline, in the order of the table."""
     return [sentence(comparison, row) for row, _ in comparison.others]
 
 
 def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:
-    """Return what the difference between an arm and the baseline comes to, by the arm's verdict."""
+    """Return the result of an arm against the baseline, by its verdict."""
     contrast = row.contrast
     assert contrast is not None
-    unit = replicate(comparison)
+    unit = replicate_unit(comparison)
     text = _claim(comparison, comparison.scores.metric, row.arm, contrast, _over(contrast, unit), comparison.family)
-    seen = to_see(comparison.scores.metric, contrast, unit) if contrast.verdict == "unseen" else ""
-    return f"{text}{seen}{_cost(row)}."
+    power = describe_power(comparison.scores.metric, contrast, unit) if contrast.verdict == "unseen" else ""
+    return f"{text}{power}{_cost(row)}."
 
 
 def _claim(
@@ -59,14 +59,14 @@ def _claim(
 ) -> str:
     difference, base = contrast.difference, task.scores.baseline
     if contrast.verdict == "single":
-        return f"{these_runs(task, arm)}{where}: {format_signed(metric, difference)}, {over}; {OF_RUNS}"
+        return f"{these_runs(task, arm)}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {format_signed(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
         return f"no difference can be seen between {arm} and {base}{where}: {format_signed(metric, difference)}, {over}"
     than, size = comparative(metric, difference.value), format_size(metric, difference)
     if contrast.verdict == "uncertain":
-        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {doubt(family, contrast.p_holm)}"
+        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {chance_caveat(family, contrast.p_holm)}"
     return f"{arm} is {than} {base}{where} by {size}, {over}"
 
 
@@ -78,17 +78,17 @@ def these_runs(comparison: TaskComparison, arm: str) -> str:
 
 
 def power_lines(comparison: TaskComparison) -> list[str]:
-    """Return what it takes to see the difference of --power, a line for each arm but the baseline."""
-    metric, wanted = comparison.scores.metric, comparison.scores.request.power
-    unit, lines = replicate(comparison), list[str]()
-    if wanted is None:
+    """Return the seeds and problems required to detect the difference of --power, a line per arm but the baseline."""
+    metric, target = comparison.scores.metric, comparison.scores.request.power
+    unit, lines = replicate_unit(comparison), list[str]()
+    if target is None:
         return lines
     for row, contrast in comparison.others:
-        needed, start = contrast.needed, f"to see {format_amount(metric, wanted)} between {row.arm} and the baseline"
+        needed, start = contrast.needed, f"to see {format_amount(metric, target)} between {row.arm} and the baseline"
         if needed is None:
             lines.append(
-                f"{start}: the spread between runs and problems is not known; it takes two {unit}s an arm, two "
-                "problems and differences that are not all the same."
+                f"{start}: the variance between runs and problems is unknown; this needs two {unit}s per arm, two "
+                "problems, and differences that are not all equal."
             )
             continue
         seeds, problems = contrast.difference.seeds, contrast.difference.problems
@@ -97,17 +97,17 @@ def power_lines(comparison: TaskComparison) -> list[str]:
             if declared(metric).share and needed.detectable > 1
             else "show " + format_amount(metric, needed.detectable)
         )
-        ways = f"{enough(needed.seeds, unit)} with {count(problems, 'problem')}; "
-        ways += f"{enough(needed.problems, 'problem')} with {count(seeds, unit)}"
+        sizes = f"{_format_required(needed.seeds, unit)} with {count(problems, 'problem')}; "
+        sizes += f"{_format_required(needed.problems, 'problem')} with {count(seeds, unit)}"
         lines.append(
-            f"{start} in 4 of 5 repetitions: {_pair_text(needed.both, unit) if needed.both else ways}. These "
+            f"{start} in 4 of 5 repetitions: {_format_pair(needed.both, unit) if needed.both else sizes}. These "
             f"{count(seeds, unit)} x {count(problems, 'problem')} {most}."
         )
     return lines
 
 
 def baseline_cost(comparison: TaskComparison) -> str:
-    """Return what the baseline spent, which the costs of the other arms are relative to."""
+    """Return the baseline's costs, to which those of the other arms are relative."""
     spent, runs = comparison.baseline.spent, comparison.baseline.runs
 
     def seconds(cost: str) -> str:
@@ -122,13 +122,13 @@ def baseline_cost(comparison: TaskComparison) -> str:
     )
 
 
-def to_see(metric: str, contrast: Contrast, unit: str) -> str:
-    """Return what it would take to see a difference where none is seen; ``unit``: seed or run."""
+def describe_power(metric: str, contrast: Contrast, unit: str) -> str:
+    """Return the sizes required to detect a difference, or which would have been detected; ``unit``: seed or run."""
     needed, low, high = contrast.needed, contrast.difference.low, contrast.difference.high
     if needed is None or low is None or high is None:
         return ""
     if needed.difference is None:
-        # A power that was estimated does not rule out what the interval holds.
+        # Estimated power does not exclude differences inside the interval.
         least = max(needed.detectable, -low, high)
         return f"; a difference above {format_amount(metric, least)} would most likely have been seen"
     seeds, problems = contrast.difference.seeds, contrast.difference.problems
@@ -138,16 +138,16 @@ def to_see(metric: str, contrast: Contrast, unit: str) -> str:
             return f"; {size} would most likely have been seen"
         return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
     if needed.seeds is not None:
-        return f"; to see {size} you would need {about(needed.seeds, unit)}"
+        return f"; to see {size} you would need {_round_up(needed.seeds, unit)}"
     if needed.problems is not None:
-        return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, unit)}"
+        return f"; to see {size} you would need {_round_up(needed.problems, 'problem')} with {count(seeds, unit)}"
     if needed.both is not None:
-        return f"; to see {size} you would need {_pair_text(needed.both, unit)}"
+        return f"; to see {size} you would need {_format_pair(needed.both, unit)}"
     return f"; to see {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
 
 
-def _pair_text(pair: tuple[int, int], unit: str) -> str:
-    return f"{about(pair[0], unit)} x {about(pair[1], 'problem').removeprefix('about ')}"
+def _format_pair(pair: tuple[int, int], unit: str) -> str:
+    return f"{_round_up(pair[0], unit)} x {_round_up(pair[1], 'problem').removeprefix('about ')}"
 
 
 def _over(contrast: Contrast, unit: str) -> str:
@@ -158,98 +158,92 @@ def _over(contrast: Contrast, unit: str) -> str:
     if difference.low is None and difference.seeds * difference.problems == 1:
         return f"{text}, too few for an interval"
     if difference.low is None:
-        return f"{text}, the same everywhere, so that there is no interval"
+        return f"{text}, the same everywhere, so there is no interval"
     if difference.spread_of_runs and not difference.spread_of_problems:
         return f"{text} (the interval is over {unit}s alone)"
     return text
 
 
-def _pooled(comparison: TaskComparison) -> bool:
+def _is_pooled(comparison: TaskComparison) -> bool:
     return any(replicate.rest for arm in comparison.scores.arms.values() for replicate in arm)
 
 
-def replicate(comparison: TaskComparison) -> str:
-    """Return what the runs of an arm are counted as: seeds, unless more than the seed varies between them."""
-    return "run" if _pooled(comparison) else "seed"
+def replicate_unit(comparison: TaskComparison) -> str:
+    """Return the unit of an arm's runs: `seed`, or `run` if other keys vary too."""
+    return "run" if _is_pooled(comparison) else "seed"
 
 
 def _cost(row: ArmOnTask) -> str:
-    """Return what the arm cost next to the baseline, counted: seconds say how loaded the machine was too."""
+    """Return the arm's counted costs relative to the baseline; seconds also depend on the load of the machine."""
     ratios = {name: ratio for cost, name in COUNTED.items() if (ratio := row.cost[cost]) is not None}
     if not ratios:
         return ""
     unequal = [f"{times} the {name}" for name, ratio in ratios.items() if (times := format_ratio(ratio)) != "1x"]
-    return f"; it cost {', '.join(unequal)}" if unequal else f"; it took as many {join_and([*ratios])}"
+    return f"; it cost {', '.join(unequal)}" if unequal else f"; it cost the same {join_and([*ratios])}"
 
 
-def _budgets(comparison: TaskComparison) -> str:
-    """Return the rollouts that the checkpoints were trained with, of each arm where they differ."""
+def _format_rollouts(comparison: TaskComparison) -> str:
+    """Return the rollouts of the checkpoints, per arm if they differ."""
     rollouts = {row.arm: f"{row.spent['rollouts']:,.6g}" for row in comparison.rows}
     if len(set(rollouts.values())) == 1:
         return f"after {next(iter(rollouts.values()))} rollouts"
     return "after different numbers of rollouts: " + ", ".join(f"{arm} {count}" for arm, count in rollouts.items())
 
 
-def _of_budget(budget: str) -> str:
-    return {"tokens": "sampled tokens", "seconds": "seconds of training"}.get(budget, budget)
-
-
-# Fewer tasks are no sample of tasks.
+# Below this number, results are not generalised to other tasks.
 FEW_TASKS = 10
 
 
-def noun(comparison: Comparison) -> str:
-    """Return what the tasks are called."""
+def task_noun(comparison: Comparison) -> str:
     return "benchmark" if comparison.scores.together else "task"
 
 
 def metric_text(comparison: Comparison) -> str:
-    """Return the metric's name; where tasks have different numbers of samples, that of all of them."""
+    """Return the metric's name, without n if the tasks' numbers of samples differ."""
     names = {task.metric for task in comparison.scores.tasks.values()}
     return metric_name(comparison.metric) if len(names) == 1 else (comparison.scores.request.metric or "accuracy")
 
 
 def lines_before(comparison: Comparison) -> list[str]:
-    """Return what stands above the tables: what is compared; over several tasks also the answer."""
+    """Return the lines above the tables: the subject, and over several tasks the results on their mean."""
     if comparison.only is not None:
         return describe_comparison(comparison.only)
     scores, tasks = comparison.scores, comparison.tasks
     over = "" if scores.together else f" ({', '.join(scores.request.over)})"
-    number = count(len(tasks), noun(comparison))
+    number = count(len(tasks), task_noun(comparison))
     heads = {name: describe_comparison(task) for name, task in tasks.items()}
     lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
     for line in (1, 2):
-        lines += _once({name: head[line] for name, head in heads.items()})
+        lines += _merge_tasks({name: head[line] for name, head in heads.items()})
     return [*lines, "", *(mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)]
 
 
 def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
-    """Return what an arm comes to against the baseline over all tasks, by the verdict of the mean."""
+    """Return the result of an arm against the baseline on the mean over all tasks, and per task."""
     contrast, task = row.contrast, comparison.first
     assert contrast is not None
-    where = f" on the mean over {count(len(comparison.tasks), noun(comparison))}"
-    over = _over(contrast, replicate(task))
+    where = f" on the mean over {count(len(comparison.tasks), task_noun(comparison))}"
+    over = _over(contrast, replicate_unit(task))
     text = _claim(task, comparison.metric, row.arm, contrast, over, comparison.family, where)
-    return f"{text}. {_tasks(comparison, row.arm, contrast)}."
+    return f"{text}. {_task_outcomes(comparison, row.arm, contrast)}."
 
 
 def lines_after(comparison: Comparison) -> list[str]:
-    """Return what stands below them: sentences, power, costs, the correction of p-values, their worth, notes."""
+    """Return the lines below the tables: sentences, power, costs, the correction of p-values, notes."""
     if comparison.only is not None:
         return _task_lines_after(comparison.only)
-    unit, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
-    lines = _once({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
+    unit, arms, tasks = task_noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
+    lines = _merge_tasks({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
     if comparison.tested:
         lines += [
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
             f"{count(tasks, unit)} and on their mean"
         ]
-    few = (
-        f"{count(tasks, unit)} are not a sample of {unit}s: every number over them is about these alone, and another "
-        f"{unit} may show something else.",
-    )
-    notes = (*(few if tasks < FEW_TASKS else ()), *comparison.scores.notes)
+    notes = list(comparison.scores.notes)
+    if tasks < FEW_TASKS:
+        number = count(tasks, unit)
+        notes.insert(0, f"{number} are not a sample of {unit}s: results over them do not generalise to other {unit}s.")
     return [*lines, *(f"note: {note}" for note in notes)]
 
 
@@ -258,8 +252,8 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
     tests += [
         f"permutation of whole runs between {row.arm} and {base}: p {format_p(test.p_value)}, of "
-        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals, which can give "
-        f"{format_p(test.smallest)} at least"
+        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals; smallest possible "
+        f"p {format_p(test.smallest)}"
         for row, contrast in comparison.others
         if (test := contrast.permutation) is not None
     ]
@@ -267,17 +261,15 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     return [*sentences(comparison), *power_lines(comparison), baseline_cost(comparison), *tests, *notes]
 
 
-def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
-    """Return on which tasks the arm is clearly higher and lower."""
+def _task_outcomes(comparison: Comparison, arm: str, contrast: Contrast) -> str:
+    """Return the tasks on which the arm is clearly higher or lower."""
     by_verdict: dict[str, list[str]] = {}
     for name, task in comparison.tasks.items():
-        judged = next(row.contrast for row in task.rows if row.arm == arm)
-        assert judged is not None
-        by_verdict.setdefault(judged.verdict, []).append(name)
-    above = contrast.outcomes
-    text = (
-        f"{arm} is higher on {above.wins}, lower on {above.losses} of {count(len(comparison.tasks), noun(comparison))}"
-    )
+        on_task = next(row.contrast for row in task.rows if row.arm == arm)
+        assert on_task is not None
+        by_verdict.setdefault(on_task.verdict, []).append(name)
+    counts, tasks = contrast.outcomes, count(len(comparison.tasks), task_noun(comparison))
+    text = f"{arm} is higher on {counts.wins}, lower on {counts.losses} of {tasks}"
     if contrast.verdict == "single":
         return text
     clear = [
@@ -286,8 +278,8 @@ def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
 
 
-def _once(lines: Mapping[str, str]) -> list[str]:
-    """Return a line of every task, once where it is the same for all, else with the task before it; none if empty."""
+def _merge_tasks(lines: Mapping[str, str]) -> list[str]:
+    """Return the non-empty lines of tasks: a single one if all are equal, else each prefixed with its task."""
     if len(set(lines.values())) == 1:
         return [line for line in dict.fromkeys(lines.values()) if line]
     return [f"{name}: {line}" for name, line in lines.items() if line]
@@ -304,21 +296,21 @@ VERDICTS = {
 
 
 def format_amount(metric: str, value: float) -> str:
-    """Return the size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
+    """Format the size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
     factor, name = declared(metric).factor, declared(metric).unit
-    text = _trimmed(abs(value) * factor, decimals(metric))
+    text = _trim(abs(value) * factor, decimals(metric))
     return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
 
 
 def format_size(metric: str, difference: CrossedEstimate) -> str:
-    """Return `3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
+    """Format the size of a difference with its interval: `3.1 points, 95% interval 0.9 to 5.2`."""
     assert difference.low is not None and difference.high is not None
     ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
     return f"{_with_unit(metric, abs(difference.value))}, 95% interval {_ends(metric, ends)}"
 
 
 def format_signed(metric: str, difference: CrossedEstimate) -> str:
-    """Return `+0.4 points, 95% interval -1.2 to 2.0`, or the value alone without an interval."""
+    """Format a signed difference with its interval, if any: `+0.4 points, 95% interval -1.2 to 2.0`."""
     value = _with_unit(metric, difference.value, signed=True)
     if difference.low is None or difference.high is None:
         return value
@@ -326,7 +318,7 @@ def format_signed(metric: str, difference: CrossedEstimate) -> str:
 
 
 def comparative(metric: str, difference: float) -> str:
-    """Return `better than`, `worse than`; of lengths and reasons `longer than`, `higher in ... than`."""
+    """Return `better than` or `worse than`; for lengths and reasons `longer than`, `higher in ... than`."""
     better = declared(metric).higher_is_better
     if better is not None:
         return "better than" if (difference > 0) == better else "worse than"
@@ -335,25 +327,24 @@ def comparative(metric: str, difference: float) -> str:
     return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
 
 
-def doubt(family: int, p_value: float | None) -> str:
-    """Return why a difference whose interval leaves out 0 may be chance all the same."""
+def chance_caveat(family: int, p_value: float | None) -> str:
+    """Return why a difference whose interval excludes 0 may still be due to chance."""
     return f"of {family} comparisons one may look like this by chance (p = {format_p(p_value)} after Holm's correction)"
 
 
 def format_p(p_value: float | None) -> str:
-    """Return a p-value with three decimals."""
     if p_value is None:
         return "-"
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def format_ratio(ratio: float) -> str:
-    """Return how many times the baseline's: two digits, and all that are before the point."""
+    """Format a ratio to the baseline with two significant digits, or all integer digits."""
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
 
 
 def format_cost(row: ArmOnTask, cost: str) -> str:
-    """Return a part of what was spent over the baseline's; of seconds with the range over pairs of runs."""
+    """Format a cost relative to the baseline's; timed costs with the range over pairs of runs."""
     ratio, spread = row.cost[cost], row.seconds.get(cost)
     if ratio is None:
         return "-"
@@ -362,12 +353,12 @@ def format_cost(row: ArmOnTask, cost: str) -> str:
     return f"{format_ratio(ratio)} ({'1 run' if spread is None else '-'.join(map(format_ratio, spread))})"
 
 
-def enough(number: int | None, name: str) -> str:
-    return f"no number of {name}s will do" if number is None else about(number, name)
+def _format_required(number: int | None, name: str) -> str:
+    return f"no number of {name}s suffices" if number is None else _round_up(number, name)
 
 
-def about(number: int, name: str) -> str:
-    """Return what was worked out from an estimated spread: no more than two digits of it, rounded up, mean anything."""
+def _round_up(number: int, name: str) -> str:
+    """Format a required size, rounded up to two significant digits, as it is from estimated variances."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return f"about {count(-(-number // unit) * unit, name)}"
 
@@ -390,6 +381,6 @@ def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:
     return f"{_figure(metric, value, signed=signed)} {declared(metric).unit}".rstrip()
 
 
-def _trimmed(value: float, decimals: int) -> str:
+def _trim(value: float, decimals: int) -> str:
     text = f"{value:.{decimals}f}" if value >= 10**-decimals else f"{value:.2g}"
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config
@@ -25,9 +25,10 @@ from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.sample_store import SampleStore
 from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_option
-from rlvr_cli.evaluation.targets import find_target, slug
+from rlvr_cli.evaluation.targets import Target, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
+from rlvr_cli.tasks.problem import DataSplit
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
 
@@ -60,7 +61,9 @@ def make_filter(options: FilterOptions) -> EvalJob:
     Raises UserError with all problems of the request.
     """
     errors: list[str] = []
-    root, target, config, source = Path(Config().run.dir), None, None, None
+    root, source = Path(Config().run.dir), None
+    target: Target | None = None
+    config: Config | None = None
     if options.attempts < 1:
         errors.append(f"--samples {options.attempts}: must be at least 1.")
     else:
@@ -100,7 +103,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
     most = config.task.training_problems if task.is_generated else ALL_ROWS
     if find_option(options.overrides, "eval.problems"):
         most = config.eval.problems
-    problems = task.problems(options.split, most, config.run.seed)
+    problems = task.problems(cast(DataSplit, options.split), most, config.run.seed)
     if len(problems) * options.attempts > MOST_COMPLETIONS:
         raise UserError(
             f"--samples {options.attempts}: with {len(problems)} problems at most "

@@ -175,7 +175,8 @@ def _resolve_models(request: EvalRequest) -> tuple[_Models, list[str]]:
     """Return the models of the request, and its problems."""
     problems, unresolved = list[str](), list[str]()
     root, name = Path(Config().run.dir), request.names[0] if request.names else None
-    target = against = None
+    target: Target | None = None
+    against: Target | None = None
     with collect_problems(problems):
         root = runs_root(request.overrides)
     if name is None and request.config:
@@ -223,7 +224,7 @@ def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark |
     if training_data is not None:
         config.task._written_data = training_data
     problems = [*unresolved, *_config_problems(request, config)]
-    settings = None
+    settings: EvalSettings | None = None
     with collect_problems(problems):
         settings = _settings(request, config, trained_on=training_data is not None)
     if problems or target is None or settings is None:

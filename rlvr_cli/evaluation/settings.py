@@ -124,7 +124,7 @@ def unused_override_message(override: str, config: Config) -> str | None:
     key = override.partition("=")[0]
     reason = unused_key_reason(key)
     if reason is None and config.eval.engine != "openai" and key in _SERVER_ONLY:
-        reason = "it is for a server. Use --engine openai"
+        reason = "it is for a server. Use --engine openai too"
     elif reason is None and config.eval.engine == "openai" and key in _SET_BY_SERVER:
         reason = "it is set at the server"
     elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:

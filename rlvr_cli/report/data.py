@@ -55,7 +55,7 @@ def read_report_data(request: CompareRequest) -> ReportData:
     """
     selected = load_runs(request.names, request.root, unfinished=True)
     notes, problems = selected.notes, [*request.validate(), *selected.problems]
-    runs = tuple(replace(run, kept=_read_steps(run, problems)) for run in selected.runs)
+    runs = tuple(replace(run, cached_steps=_read_steps(run, problems)) for run in selected.runs)
     arms: tuple[Arm, ...] = ()
     with collect_problems(problems):
         arms = group_arms(runs, request.by, alone=True) if runs else ()

@@ -6,7 +6,7 @@
     final = store.last(store.evaluations(runs))                    # evaluations by `rlvr eval` of the last step
     store.problems(final).groupby(["arm", "seed"])["avg@4"].mean()
 
-Records are verified as in the commands. Raises UserError for a name that matches no run, RunError for damaged records.
+Records are verified as by the commands. Raises UserError for a name that matches no run, RunError for damaged records.
 """
 
 from __future__ import annotations

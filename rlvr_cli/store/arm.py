@@ -11,7 +11,7 @@ from typing import Any
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
 from rlvr_cli.methods.method import AnyMethod
@@ -56,16 +56,18 @@ def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = Fal
     Args:
         by: keys or sections whose values define an arm; none = every key that changes the training except the seed.
         alone: accept a single arm.
-    Raises UserError for an unknown key of ``by``, two runs of one arm with one replicate, and a single arm.
+    Raises UserError for an unknown key of ``by``, two runs of an arm with the same replicate, and a single arm.
     """
     groups = group_runs_by_arm(runs, expand_keys("--by", by, {key for run in runs for key in run.values}))
     if len(groups) == 1 and not alone:
         raise UserError(_single_arm_message(next(iter(groups.values())), by))
-    rests, problems = _rests(list(groups.values())), list[str]()
-    arms = tuple(_arm(name, group, rests, problems) for name, group in groups.items())
+    rests, problems, arms = _rests(list(groups.values())), list[str](), list[Arm]()
+    for name, group in groups.items():
+        with collecting(problems):
+            arms.append(_make_arm(name, group, rests))
     if problems:
         raise UserError(problems)
-    return arms
+    return tuple(arms)
 
 
 def group_runs_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
@@ -76,7 +78,7 @@ def group_runs_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[s
     """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        values = _texts(run.values, keys) if keys else training_values(run.values)
+        values = _format_values(run.values, keys) if keys else training_values(run.values)
         groups.setdefault(tuple(values.items()), []).append(run)
     return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
@@ -97,7 +99,7 @@ def expand_keys(option: str, names: Sequence[str], recorded: Collection[str] = (
         if not below:
             candidates = [*KEYS.section_names, *KEYS.key_names]
             problems.append(
-                f"{option} {name}: unknown key.{did_you_mean(name, candidates)} `rlvr config keys` lists them."
+                f"{option} {name}: unknown key.{did_you_mean(name, candidates)} `rlvr config keys` lists all keys."
             )
         keys |= below
     if problems:
@@ -112,7 +114,7 @@ def group_by_keys(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
     """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        groups.setdefault(tuple(_texts(run.values, keys).items()), []).append(run)
+        groups.setdefault(tuple(_format_values(run.values, keys).items()), []).append(run)
     values = [dict(group) for group in groups]
     varying = [key for key in sorted(keys) if _varies(key, values)]
     unique = [key for key in varying if len({group.get(key) for group in values}) == len(values)]
@@ -124,7 +126,7 @@ def group_by_keys(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
 def training_values(values: Mapping[str, Any]) -> Values:
     """Return the dotted keys that change the training, except the seed, with their values as text."""
     keys = {key for key in values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
-    return _texts(values, keys)
+    return _format_values(values, keys)
 
 
 def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
@@ -146,8 +148,8 @@ def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
     ]
 
 
-def _texts(values: Mapping[str, Any], keys: Collection[str]) -> Values:
-    return {key: _text(value) for key, value in values.items() if key in keys}
+def _format_values(values: Mapping[str, Any], keys: Collection[str]) -> Values:
+    return {key: _format_value(value) for key, value in values.items() if key in keys}
 
 
 def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
@@ -164,35 +166,34 @@ def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
     return {run.path: named[rest] for run, rest in zip(runs, rests, strict=True)}
 
 
-def _arm(name: str, group: Sequence[Run], rests: dict[str, str], problems: list[str]) -> Arm:
-    runs: dict[Replicate, Run] = {}
+def _make_arm(name: str, group: Sequence[Run], rests: dict[str, str]) -> Arm:
+    """Return the arm of ``group``. Raises UserError with every duplicate replicate."""
+    runs, problems = dict[Replicate, Run](), list[str]()
     for run in group:
         replicate = Replicate(run.seed, rests[run.path])
         if replicate in runs:
             problems.append(_duplicate_message(name, replicate, runs[replicate], run))
         runs.setdefault(replicate, run)
+    if problems:
+        raise UserError(problems)
     return Arm(name, str(group[0].values[METHOD]), {key: runs[key] for key in sorted(runs)})
 
 
 def _duplicate_message(name: str, replicate: Replicate, first: Run, second: Run) -> str:
     differing = sorted(key for key in first.values if first.values[key] != second.values.get(key))
     differing = [key for key in differing if key not in ("run.name", "run.dir", "track.name")]
-    reason = (
-        f"they differ in {', '.join(differing)}, which --by can make arms of" if differing else "they repeat each other"
-    )
+    reason = f"they differ in {', '.join(differing)}; --by can split them" if differing else "they are identical"
     return f"{first.path} and {second.path} are both {replicate} of arm {name} ({reason}). Remove one."
 
 
 def _single_arm_message(group: Sequence[Run], by: Sequence[str]) -> str:
     if len(group) == 1:
-        return f"{group[0].path} is one run: a comparison needs two arms."
+        return f"{group[0].path} is a single run: a comparison needs two arms."
     if by:
-        return (
-            f"--by {','.join(by)}: it is the same in all {len(group)} runs, so there is one arm and nothing to compare."
-        )
+        return f"--by {','.join(by)}: is equal in all {len(group)} runs, so there is only one arm. Use another key."
     return (
-        f"all {len(group)} runs differ in nothing but the seed and what does not change the training: one arm, nothing "
-        "to compare. --by KEY groups by any key."
+        f"all {len(group)} runs differ only in the seed and in keys that do not change the training, so there is only "
+        "one arm. Use --by KEY to group by another key."
     )
 
 
@@ -206,18 +207,18 @@ def _names(groups: Sequence[Values]) -> list[str]:
     distinguishing: list[Values] = []
     for values, method in zip(groups, methods, strict=True):
         same = [other for other, name in zip(groups, methods, strict=True) if name == method]
-        apart = {}
+        unique = {}
         for key, text in values.items():
             others = same if several and key.startswith("method.") else groups
             if key != METHOD and _varies(key, others):
-                apart[key] = text
-        distinguishing.append(apart)
-    short = _short({key for apart in distinguishing for key in apart})
+                unique[key] = text
+        distinguishing.append(unique)
+    short = _shorten_keys({key for unique in distinguishing for key in unique})
     return [
         " ".join(
-            [*([method] if several or not apart else []), *(f"{short[key]}={text}" for key, text in apart.items())]
+            [*([method] if several or not unique else []), *(f"{short[key]}={text}" for key, text in unique.items())]
         )
-        for method, apart in zip(methods, distinguishing, strict=True)
+        for method, unique in zip(methods, distinguishing, strict=True)
     ]
 
 
@@ -225,22 +226,22 @@ def _varies(key: str, groups: Sequence[Values]) -> bool:
     return len({values.get(key, _ABSENT) for values in groups}) > 1
 
 
-def _short(keys: set[str]) -> dict[str, str]:
+def _shorten_keys(keys: set[str]) -> dict[str, str]:
     """Return each key's shortest unique suffix; `name` and `kind` are never used alone."""
 
-    def ending(key: str, count: int) -> str:
+    def suffix(key: str, count: int) -> str:
         return ".".join(key.split(".")[-count:])
 
     short = {}
     for key in keys:
         depth = key.count(".") + 1
         fewest = 2 if key.rsplit(".", 1)[-1] in ("name", "kind") else 1
-        fits = (n for n in range(fewest, depth) if all(ending(other, n) != ending(key, n) for other in keys - {key}))
-        short[key] = ending(key, next(fits, depth))
+        unique = (n for n in range(fewest, depth) if all(suffix(other, n) != suffix(key, n) for other in keys - {key}))
+        short[key] = suffix(key, next(unique, depth))
     return short
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Sample completions of the first and last rollout of a run, with the probabilities of their tokens."""
+"""Select completions of the first and last rollout of a run, with the probabilities of their tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Piece:
 
     @property
     def title(self) -> str:
-        """The probability in words."""
+        """Return the probability as text."""
         rounded = f"{self.probability:.3f}" if self.probability >= 0.0005 else f"{self.probability:.1g}"
         return f"probability {rounded}" + (f" ({self.tokens} tokens together)" if self.tokens > 1 else "")
 
@@ -66,9 +66,9 @@ class Completion:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A problem of a rollout with its first right and its first wrong completion.
+    """A problem of a rollout with its first correct and first incorrect completion.
 
-    ``right``, ``completions_of_problem``: the numbers of right and of all completions.
+    ``right``, ``completions_of_problem``: the numbers of correct and of all completions.
     """
 
     when: str
@@ -101,8 +101,8 @@ def sampled_completions(
     """Choose completions of the first and the last rollout of a run, by a rule that ignores their text.
 
     Problems that both rollouts have, else one problem of each rollout per common subgroup. Problems with recorded
-    probabilities come first, then those with both a right and a wrong completion, then the order of sampling (of
-    subgroups, of names). Of each problem, the first right and the first wrong completion.
+    probabilities come first, then those with both a correct and an incorrect completion, then the order of sampling (of
+    subgroups, of names). Of each problem, the first correct and the first incorrect completion.
 
     Args:
         most: the maximum number of pairs. rollouts: two rollouts instead of the first and the last, from 0, or the
@@ -130,9 +130,9 @@ def sampled_completions(
     coloured = any(completion.pieces for completion in completions)
     if not all(completion.pieces for completion in completions):
         how += (
-            " Those without colours have no probabilities on record, which only the first problems of a rollout have."
+            " Completions without colours have no recorded probabilities, as only the first problems of a rollout do."
             if coloured
-            else " The records have no probabilities of tokens, so there are no colours."
+            else " The records have no token probabilities, so there are no colours."
         )
     return SampledCompletions(pairs, how, coloured)
 
@@ -148,26 +148,26 @@ def rollout_groups(run: RunDir, path: Path) -> Groups:
     """Return the records of a rollout by problem, each with its line number. Raises RunError for damaged records."""
     groups: Groups = {}
     for line, record in enumerate(read_record(run, path), start=1):
-        fault = _fault(record)
-        if fault:
-            raise RunError(f"{path}:{line}: {fault}. The file was altered.")
+        problem = _record_problem(record)
+        if problem:
+            raise RunError(f"{path}:{line}: {problem}. The file was altered.")
         groups.setdefault(record["problem"], []).append((line, record))
     if not groups:
         raise RunError(f"{path}: holds no completion. The file was altered.")
     return groups
 
 
-def _fault(record: Any) -> str | None:
+def _record_problem(record: Any) -> str | None:
     if not isinstance(record, dict):
         return "not a JSON object"
     kinds = {"problem": str, "subgroup": str, "prompt": str, "completion": str, "reason": str, "tokens": int}
-    wrong = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
-    wrong += [name for name in ("correct", "truncated") if not isinstance(record.get(name), bool)]
-    return f"no valid {', '.join(wrong)}" if wrong else None
+    invalid = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
+    invalid += [name for name in ("correct", "truncated") if not isinstance(record.get(name), bool)]
+    return f"no valid {', '.join(invalid)}" if invalid else None
 
 
 def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]], str]:
-    """Return tuples with a problem of each rollout, and the selection rule."""
+    """Return tuples of one problem per rollout, and the selection rule."""
     if len(groups) == 1:
         return [(problem,) for problem in _ranked(groups[0], list(groups[0]))[:most]], _RULE
     first, last = groups
@@ -190,13 +190,13 @@ def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]],
 
 
 _RULE = (
-    "Picked by a rule, not by what they say: problems with recorded token probabilities first, then those with both a "
-    "right and a wrong completion, else in the order of sampling; of each the first right and the first wrong one."
+    "Selected by a rule that ignores the text: problems with recorded token probabilities first, then those with both "
+    "a right and a wrong completion, else in the order of sampling; of each the first right and the first wrong one."
 )
 
 
 def _ranked(groups: Groups, problems: Sequence[str]) -> list[str]:
-    """Sort problems: those with probabilities first, then those with both a right and a wrong completion."""
+    """Sort problems: those with probabilities first, then those with both correct and incorrect completions."""
 
     def rank(problem: str) -> tuple[bool, bool]:
         verdicts = {record["correct"] for _, record in groups[problem]}
@@ -218,7 +218,7 @@ def _subgroup(groups: Groups, problem: str) -> str:
 
 
 def _sampled(when: str, path: Path, problem: str, records: Sequence[tuple[int, Record]]) -> Sampled:
-    picked = [next(((p, r) for p, r in records if r["correct"] is right), None) for right in (True, False)]
+    selected = [next(((p, r) for p, r in records if r["correct"] is correct), None) for correct in (True, False)]
     record = records[0][1]
     return Sampled(
         when=when,
@@ -228,7 +228,7 @@ def _sampled(when: str, path: Path, problem: str, records: Sequence[tuple[int, R
         prompt=shorten(escape_control(record["prompt"]), MOST_PROMPT),
         right=sum(each["correct"] for _, each in records),
         completions_of_problem=len(records),
-        completions=tuple(_completion(*pair) for pair in picked if pair is not None),
+        completions=tuple(_completion(*pair) for pair in selected if pair is not None),
     )
 
 
@@ -240,7 +240,7 @@ def _completion(line: int, record: Record) -> Completion:
         excerpt: tuple[Piece, ...] = ()
     else:
         left_out = sum(piece.tokens for piece in pieces[HEAD:-TAIL]) if len(pieces) > HEAD + TAIL else 0
-        gap = Piece(f" … {left_out} tokens left out … ", 1.0, len(BINS) - 1, 0)
+        gap = Piece(f" … {left_out} tokens left out … ", 1.0, len(BINS) - 1, tokens=0)
         excerpt = (*pieces[:HEAD], gap, *pieces[-TAIL:]) if left_out else tuple(pieces)
         text = ""
     answer = record.get("answer")

@@ -34,16 +34,16 @@ def add_hashes(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
     return {**content, OWN_HASH: digest(json.loads(json.dumps(content)))}
 
 
-def _how_to_repeat(folder: Path, remedy: str) -> str:
-    """Return how to repeat an evaluation; those in training cannot be repeated."""
+def _repeat_hint(folder: Path, remedy: str) -> str:
+    """Return the remedy for a damaged evaluation; those in training cannot be repeated."""
     if folder.parent.name == IN_TRAINING:
         return f"Evaluations in training cannot be repeated: remove {folder}, or train again."
     return remedy.format(folder=folder)
 
 
-def _altered(path: Path, fault: str = "was altered after it was written (its hash differs)") -> RunError:
-    hint = _how_to_repeat(path.parent, "`rlvr eval` repeats the evaluation, from its samples.")
-    return RunError(f"{path}: {fault}. {hint}")
+def _damaged(path: Path, problem: str = "was altered after it was written (its hash differs)") -> RunError:
+    hint = _repeat_hint(path.parent, "`rlvr eval` repeats the evaluation, from its samples.")
+    return RunError(f"{path}: {problem}. {hint}")
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -54,12 +54,12 @@ def read_result(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, AttributeError) as error:
-        raise _altered(path, f"cannot be read ({error})") from error
+        raise _damaged(path, f"cannot be read ({error})") from error
     if version != FORMAT:
-        hint = _how_to_repeat(path.parent, "Remove {folder}, and `rlvr eval` repeats it.")
+        hint = _repeat_hint(path.parent, "Remove {folder}, and `rlvr eval` repeats it.")
         raise RunError(f"{path}: is of another version of rlvr. {hint}")
     if result.get(OWN_HASH) != digest({key: value for key, value in result.items() if key != OWN_HASH}):
-        raise _altered(path)
+        raise _damaged(path)
     return dict(result)
 
 
@@ -97,25 +97,22 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that evaluations must share to be comparable.
-
-        ``averaged``: the number of averaged checkpoints.
-        """
+        """Return the settings that comparable evaluations share; ``averaged``: the number of averaged checkpoints."""
         return {**{key: self.result[key] for key in SETTINGS}, "averaged": max(1, len(self.steps))}
 
     @property
     def size(self) -> tuple[int, int]:
-        """The number of problems, and of samples per problem."""
+        """Return the number of problems, and of samples per problem."""
         return self.result["problems"], self.result["samples"]
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps of the evaluated checkpoints; several for an average, none for other models."""
+        """Return the steps of the evaluated checkpoints; several for an average, none for other models."""
         return tuple(self.result["steps"])
 
     @cached_property
     def samples(self) -> list[dict[str, Any]]:
-        """Return what :func:`read_samples` does, read once. Raises RunError."""
+        """Return :func:`read_samples`. Raises RunError."""
         return read_samples(self.folder)
 
 
@@ -137,7 +134,7 @@ class ProblemValues:
     same: Mapping[str, str] = field(default_factory=dict)
 
     def vote(self, answer: str | None) -> str | None:
-        """Return the vote of a sample with this answer."""
+        """Return the vote of a sample with ``answer``."""
         return None if answer is None else self.same.get(answer, answer)
 
     def as_json(self) -> dict[str, Any]:
@@ -155,7 +152,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     try:
         return _with_problems(folder, read_result(folder / "metrics.json"))
     except FileNotFoundError:
-        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` creates it.") from None
+        raise UserError(f"{folder}: holds no finished evaluation (no metrics.json). `rlvr eval` creates it.") from None
 
 
 def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
@@ -163,9 +160,9 @@ def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _altered(path, f"cannot be read ({error.strerror})") from error
+        raise _damaged(path, f"cannot be read ({error.strerror})") from error
     if result.get(PROBLEMS_HASH) != hashlib.sha256(content).hexdigest():
-        raise _altered(path)
+        raise _damaged(path)
     return Evaluation(folder, result, tuple(ProblemValues.from_json(json.loads(line)) for line in content.splitlines()))
 
 
@@ -202,7 +199,6 @@ def iter_results(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def has_evaluation(folder: Path) -> bool:
-    """Return whether a folder has a finished evaluation."""
     return any(folder.glob("*/metrics.json"))
 
 

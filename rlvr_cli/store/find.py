@@ -1,4 +1,4 @@
-"""Find runs by name, path, glob or sweep, and the records of the sweep of a run."""
+"""Load runs by name, path, glob or sweep, and read the sweep of a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rlvr_cli.store.training import Steps, cumulative_costs, read_steps
 
 @dataclass(frozen=True)
 class Run:
-    """A run.
+    """A run with its configuration and manifest.
 
     Attributes:
         values: every key of ``config``, by its dotted name.
         argument_index: index of the command-line argument that names the run.
-        kept: the records of its steps, where they are kept in memory.
+        cached_steps: the records of its steps, if they are in memory.
     """
 
     dir: RunDir
@@ -39,7 +39,7 @@ class Run:
     values: dict[str, Any]
     manifest: dict[str, Any]
     argument_index: int
-    kept: Steps | None = field(default=None, repr=False, compare=False)
+    cached_steps: Steps | None = field(default=None, repr=False, compare=False)
 
     @property
     def path(self) -> str:
@@ -51,24 +51,24 @@ class Run:
 
     @property
     def steps(self) -> Steps:
-        """Return what it recorded of its steps, read from the disk unless it is ``kept``. Raises RunError."""
-        return self.kept or read_steps(self.dir)
+        """Return the records of its steps, from disk unless cached. Raises RunError."""
+        return self.cached_steps or read_steps(self.dir)
 
     @cached_property
     def spent(self) -> dict[str, Array]:
-        """Return what :func:`cumulative_costs` does, computed once. Raises RunError."""
+        """Return :func:`cumulative_costs`. Raises RunError."""
         finished = self.manifest.get("status") == "finished"
         return cumulative_costs(self.dir, self.steps, self.config.rollout, finished=finished)
 
     @cached_property
     def held_out(self) -> list[Evaluation]:
-        """Return the evaluations made during its training, read once. Raises RunError where one is damaged."""
+        """Return the evaluations during its training. Raises RunError for damaged ones."""
         return held_out(self.dir)
 
 
 @dataclass(frozen=True)
 class RunSelection:
-    """Distinct runs, in the order of the arguments; those of a folder or a glob sorted by name.
+    """Distinct runs in the order of the arguments; those of a folder or a glob sorted by name.
 
     Attributes:
         problems: a line for each unknown name, and each damaged or unfinished run.
@@ -81,46 +81,54 @@ class RunSelection:
 
 
 def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> RunSelection:
-    """Find every run that ``names`` match.
+    """Load every run that ``names`` match.
 
-    A name is resolved in ``root`` first and then as a path: a run, a folder of runs, or a glob of either.
+    A name is resolved in ``root`` first and then as a path: a run, a folder of runs (a sweep), or a glob of either.
+    (``runs.folder.find_run`` opens the folder of a single run.)
 
     Args:
         unfinished: accept unfinished runs.
     """
     problems, notes = list[str](), list[str]()
-    sweeps: dict[Path, set[str]] = {}
+    sweeps: dict[Path, frozenset[str]] = {}
     runs: dict[Path, Run] = {}
     for index, name in enumerate(names):
-        matches = _find_folders(name, root, problems)
-        if not matches:
-            problems.append(_unknown_name_message(name, root))
+        matches: dict[Path, list[Path]] = {}
+        with collecting(problems):
+            matches = _find_folders(name, root)
         for start, folders in matches.items():
             if start not in folders and start.resolve() not in sweeps:
-                sweeps[start.resolve()] = _filter_trials(start, problems, notes, unfinished=unfinished)
-            dropped = sweeps.get(start.resolve(), set())
+                trials = _filter_trials(start, unfinished=unfinished)
+                sweeps[start.resolve()] = trials.excluded
+                problems += trials.problems
+                notes += trials.notes
+            excluded = sweeps.get(start.resolve(), frozenset())
             for folder in folders:
                 resolved = folder.resolve()
-                if resolved not in runs and not (folder.parent == start and folder.name in dropped):
-                    run = read_run(folder, index, problems, unfinished=unfinished)
-                    if run is not None:
-                        runs[resolved] = run
+                if resolved in runs or (folder.parent == start and folder.name in excluded):
+                    continue
+                with collecting(problems):
+                    run = runs[resolved] = read_run(folder, index)
+                    if not unfinished and run.manifest.get("status") != "finished":
+                        problems.append(f"{folder}: {_unfinished_message(run.dir, run.manifest)}")
     return RunSelection(tuple(runs.values()), tuple(problems), tuple(notes))
 
 
-def _find_folders(name: str, root: Path, problems: list[str]) -> dict[Path, list[Path]]:
-    """Return the folders that a name matches, each with its runs: itself, or those in it."""
-    try:
-        path = local_path(name)
-    except UserError:
-        return {}
-    for start in dict.fromkeys((root / name, path)):
-        folders: dict[Path, list[Path]] = {}
-        for match in sorted(_glob(start)) if has_magic(name) else [start]:
-            folders |= _runs_of(match, problems)
+def _find_folders(name: str, root: Path) -> dict[Path, list[Path]]:
+    """Return the folders that a name matches, each with its runs: itself, or those in it.
+
+    Raises UserError without a match, and for a folder of more than one experiment.
+    """
+    folders: dict[Path, list[Path]] = {}
+    paths = [root / name]
+    with collecting([]):
+        paths.append(local_path(name))
+    for path in dict.fromkeys(paths):
+        for match in sorted(_glob(path)) if has_magic(name) else [path]:
+            folders |= _runs_of(match)
         if folders:
             return folders
-    return {}
+    raise UserError(_unknown_name_message(name, root))
 
 
 def _glob(pattern: Path) -> list[Path]:
@@ -131,10 +139,10 @@ def _glob(pattern: Path) -> list[Path]:
         return []
 
 
-def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
+def _runs_of(folder: Path) -> dict[Path, list[Path]]:
     """Return by folder or sweep: the folder itself if it is a run, else the runs in it, else those in its subfolders.
 
-    Adds a line to ``problems`` for a folder with several sweeps, or a sweep and other runs.
+    Raises UserError for a folder with several sweeps, or a sweep and other runs.
     """
     if is_run(folder):
         return {folder: [folder]}
@@ -152,29 +160,19 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
         names = [path.name for path in sweeps]
         content = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({ellipsize(names, 4)})"
         others = "" if all(run.parent in sweeps for run in runs) else " and other runs"
-        problems.append(
-            f"{folder}: holds {content}{others}, which are not one experiment. Name what to compare, as {sweeps[0]}."
+        raise UserError(
+            f"{folder}: holds {content}{others}, which are not one experiment. Name a single one, as {sweeps[0]}."
         )
     return {folder: direct or runs} if runs else {}
 
 
-def read_run(folder: Path, argument_index: int, problems: list[str], *, unfinished: bool) -> Run | None:
-    """Return the run in ``folder``; None, with a line in ``problems``, if it is damaged.
-
-    An unfinished run adds a line too, unless ``unfinished``.
-    """
+def read_run(folder: Path, argument_index: int = 0) -> Run:
+    """Read the run in ``folder``. Raises UserError or RunError if it is damaged."""
     run = RunDir(folder)
     if not run.config_path.is_file() or not run.manifest_path.is_file():
         missing = "config.yaml" if run.manifest_path.is_file() else "manifest.json"
-        problems.append(f"{folder}: damaged, it has no {missing}. Remove it, or train it again with --overwrite.")
-        return None
-    config: Config | None = None
-    with collect_problems(problems):
-        manifest, config = run.read_manifest(), load_config([run.config_path])
-    if config is None:
-        return None
-    if not unfinished and manifest.get("status") != "finished":
-        problems.append(f"{folder}: {_unfinished_message(run, manifest)}")
+        raise UserError(f"{folder}: damaged, it has no {missing}. Remove it, or train it again with --overwrite.")
+    manifest, config = run.read_manifest(), load_config([run.config_path])
     values = {".".join(path): value for path, value in leaves(config)}
     return Run(run, config, values, manifest, argument_index)
 
@@ -184,10 +182,10 @@ def _unfinished_message(run: RunDir, manifest: dict[str, Any]) -> str:
     progress = f"rollout {manifest.get('rollout')} of {manifest.get('rollouts_total')}"
     if status == "running" and is_held(run.path):
         return f"still running ({progress}). Wait for it, remove it, or compare it as it is with --unfinished."
-    word = "killed" if status == "running" else str(status)
+    state = "killed" if status == "running" else status
     command = sweep_command(run.path) or f"rlvr train --resume {quote(str(run.path))}"
     return (
-        f"not finished ({word} at {progress}). Continue it with `{command}`, remove it, or compare "
+        f"not finished ({state} at {progress}). Continue it with `{command}`, remove it, or compare "
         "it as it is with --unfinished."
     )
 
@@ -210,24 +208,34 @@ def _top_names(root: Path) -> Iterator[str]:
         return
 
 
-def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
-    """Return the excluded trials of the sweep in ``folder``: no longer in the sweep file, or pruned.
+@dataclass(frozen=True)
+class _Trials:
+    """The excluded trials of a sweep, with a note on them; ``problems``: a damaged file, trials without a run."""
 
-    Adds a line to ``notes`` for them, and to ``problems`` (with ``unfinished``, to ``notes``) for trials without a run;
-    to ``problems`` for a damaged file.
+    excluded: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
+    """Exclude the trials of the sweep in ``folder`` that were pruned, or are no longer in the sweep file.
+
+    Args:
+        unfinished: accept trials without a run, with a note.
     """
     if not is_sweep(folder):
-        return set()
+        return _Trials()
     content: dict[str, Any] | None = None
     with collect_problems(problems):
         content = read_trials(folder)
-    if content is None:
-        return set()
+    except RunError as error:
+        return _Trials(problems=(str(error),))
     names = [str(trial["name"]) for trial in content["trials"] if trial.get("named", True)]
     dropped = {str(trial["name"]) for trial in content["trials"] if not trial.get("named", True)}
     waiting = [name for name in names if not (folder / name / "manifest.json").is_file()]
-    if excluded := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
-        notes.append(f"{folder}: left out because the sweep file no longer names them: {ellipsize(excluded, 4)}.")
+    problems, notes = list[str](), list[str]()
+    if trained := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
+        notes.append(f"{folder}: left out because the sweep file no longer names them: {ellipsize(trained, 4)}.")
     if pruned := sorted(name for name in names if name not in dropped and is_pruned(folder, name)):
         notes.append(f"{folder}: left out because the search stopped them early: {ellipsize(pruned, 4)}.")
     if waiting:
@@ -238,7 +246,7 @@ def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfin
             problems.append(
                 f"{line} Finish the sweep with `{resume_command(content)}`, or compare it as it is with --unfinished."
             )
-    return dropped | set(pruned)
+    return _Trials(frozenset(dropped.union(pruned)), tuple(problems), tuple(notes))
 
 
 def sweep_command(run: Path) -> str | None:
@@ -254,8 +262,8 @@ def eval_options(run: Path) -> str:
     return "".join(f" {shlex.quote(str(argument))}" for argument in _sweep_of(run).get("eval") or ())
 
 
-def sweep_evaluation(run: Path) -> str | None:
-    """Return the command that evaluates all trials of the run's sweep; None without a sweep, or if it has `eval`."""
+def evaluation_command(run: Path) -> str | None:
+    """Return the command that adds an evaluation of all trials to the run's sweep; None without one, or with `eval`."""
     content = _sweep_of(run)
     return evaluation_command(content) if content and content.get("eval") is None else None
 

@@ -1,4 +1,4 @@
-"""The store as pandas data frames: runs, optimizer steps, evaluations, problems and samples."""
+"""Read the store as pandas data frames: runs, optimizer steps, evaluations, problems and samples."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -
     Unfinished runs are included, with their ``status``.
 
     Args:
-        names: runs, folders of runs (a sweep) or patterns of either, as for `rlvr compare`; none = every run of
-            ``root``.
+        names: runs, folders of runs (a sweep) or globs of either, as for `rlvr compare`; none = all in ``root``.
         by: keys or sections whose values define an arm; none = every key that changes the training except the seed.
     """
     check_root(Path(root))
@@ -115,7 +114,7 @@ def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def last(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return for each run and setting the evaluation of the last checkpoint, as the commands choose it."""
+    """Return the evaluation of the last checkpoint for each run and setting, by the rule of the commands."""
     settings = [name for name in evaluations if name in _SETTINGS or name.startswith(("task.", "sampling."))]
     ranked = evaluations.sort_values(["step", "problems", "samples", "evaluation"], na_position="first")
     groups = ranked.groupby(["run", *(ranked[name].map(repr) for name in settings)])
@@ -134,8 +133,8 @@ def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
 def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return one row per sampled response of each evaluation: its columns, and its line of samples.jsonl.
 
-    ``sample`` is its number, or "greedy", and ``prompt`` the text that the model read (None where it was not
-    recorded). An average of checkpoints has none.
+    ``sample`` is its index or "greedy"; ``prompt`` the prompt's text, or None if not recorded. An average of
+    checkpoints has no samples.
     """
     rows = []
     for head in _heads(evaluations):
@@ -149,11 +148,11 @@ def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
-    """Return a frame of ``rows``; if there are none, with empty ``columns``."""
+    """Return a frame of ``rows``; without any, an empty one with ``columns``."""
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))
 
 
 def _heads(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each row that its detail rows inherit."""
+    """Yield the columns of each row that more detailed rows inherit."""
     columns = [name for name in _OF_EVALUATION if name in frame]
     yield from frame[columns].to_dict("records")

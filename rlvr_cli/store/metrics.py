@@ -1,4 +1,4 @@
-"""Every metric, declared once: label, unit, direction, its value in one sample, its curve and its figure."""
+"""The declarations of all metrics: label, unit, direction, value of a sample, curve and figure."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ REWARD_RANGE = "reward_range"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric whatever its value.
+    """The declaration of a metric.
 
     Attributes:
-        label: its name for people. share: its values lie in [0, 1]. lowest: none of its values is below.
-        unit: of a difference (of a share percentage points); "" = a number without one.
+        label: its display name. share: whether its values lie in [0, 1]. lowest: its lower bound.
+        unit: of a difference (percentage points for shares); "" = without a unit.
         decimals: of a value in a table; difference_decimals: of a difference in its unit.
-        better: None where it is neither, as for a length.
-        of_sample: its value in one sample of an evaluation, None if unknown; of a problem it is the mean over samples.
+        better: None if neither direction is, as for lengths.
+        of_sample: its value in a sample of an evaluation, None if unknown; a problem's value is the mean over samples.
         training: the kinds of training whose metrics.jsonl has it in every step.
         curve: the name of its curve in `rlvr runs show`; "" = none.
-        axis: the y axis of its figure in a report, of the runs whose metrics.jsonl has it; "" = no figure. A share has
-            the 95% interval over a rollout's problems where `NAME/se` is next to it.
-        title: of the figure, where it is not the label. note: the beginning of the figure's caption.
+        axis: the y axis of its figure in a report, for runs whose metrics.jsonl has it; "" = no figure. A share has a
+            95% interval over a rollout's problems if `NAME/se` is recorded.
+        title: of the figure, by default the label. note: the beginning of the figure's caption.
         log_scale: whether its values may grow by orders of magnitude.
-        figure: the key of a figure with a panel for each of several metrics, which follow one another in METRICS.
-        of_method: whether it means something in a training by this method.
+        figure: the key of a figure with a panel per metric; these metrics are adjacent in METRICS.
+        of_method: whether it is defined for a training by the method.
     """
 
     label: str
@@ -71,12 +71,11 @@ class Metric:
 
     @property
     def factor(self) -> float:
-        """The factor of a difference in ``unit``: 100 for a share."""
+        """Return the factor of a difference in ``unit``: 100 for a share."""
         return 100.0 if self.share else 1.0
 
     @property
     def higher_is_better(self) -> bool | None:
-        """None where neither is."""
         return None if self.better is None else self.better == "higher"
 
 
@@ -117,7 +116,7 @@ METRICS: dict[str, Metric] = {
     "clean_reward": _reward(
         "reward of the verifier",
         axis="mean reward of a completion",
-        note="Training used other rewards, by the method's noise or entropy; these are the verifier's own.",
+        note="The verifier's rewards; training used others, with the method's noise or entropy.",
         of_method=lambda method: method.policy is not None and bool(method.policy.reward.terms),
     ),
     ACCURACY: _share(
@@ -129,7 +128,7 @@ METRICS: dict[str, Metric] = {
         axis="right completions",
     ),
     GREEDY: _share("greedy accuracy", "higher", of_sample=lambda sample: float(sample["correct"])),
-    # The accuracy of the held-out evaluations in training; its name continues with which accuracy it is.
+    # The accuracy of the held-out evaluations in training: `eval/avg@4`, `eval/greedy`.
     "eval": _share(HELD_OUT, "higher", curve=HELD_OUT, axis="right answers"),
     "format": _share("format", "higher", title="Format in training", axis="format reward, share of its range"),
     "loss": Metric("loss", lowest=0.0, unit="nats", better="lower", training=(SFT,), curve="loss", axis="nats a token"),
@@ -194,7 +193,7 @@ METRICS: dict[str, Metric] = {
         unit="nats",
         title="Mismatch of sampler and trainer",
         axis="nats a token",
-        note="Of runs whose sampler is not exact: other weights in memory, other rounding.",
+        note="Of runs with an inexact sampler: stale weights, or different rounding.",
         log_scale=True,
     ),
     "mismatch/kl": Metric("KL of sampler and trainer", lowest=0.0, unit="nats"),
@@ -219,7 +218,7 @@ FORMS = ("avg@n", "pass@K", "maj@K")
 
 
 def metric(name: str) -> Metric:
-    """Return the declaration of ``name``; by default a number without unit or direction."""
+    """Return the declaration of ``name``; an undeclared metric has no unit or direction."""
     if name in METRICS:
         return METRICS[name]
     if _AT.fullmatch(name):

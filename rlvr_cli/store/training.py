@@ -1,4 +1,4 @@
-"""The step records of a training: curves over rollouts, and cumulative costs."""
+"""Learning curves and cumulative costs from the step records of a training."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Steps:
 
 
 def read_steps(run: RunDir) -> Steps:
-    """Return what the run recorded of its steps. Raises RunError where it is damaged."""
+    """Return the step records of a run. Raises RunError if they are damaged."""
     return Steps(read_record(run, run.metrics_path), read_jsonl(run.timings_path))
 
 
 def filter_step_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the ``rows`` with an integer `rollout` of at least 0, which are optimizer steps."""
+    """Filter the ``rows`` of optimizer steps: mappings with an integer `rollout` of at least 0."""
     return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
 
 
@@ -67,10 +67,10 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: bool = False) -> list[tuple[int, Any]]:
-    """Return (rollout, value) of each line that has the metric; the value may not be a number.
+    """Return (rollout, value) of each line with the metric; values are unchecked.
 
     Args:
-        held_out: read the held-out evaluation of each line instead of the line.
+        held_out: read the metric of the line's held-out evaluation.
     """
     if not held_out:
         return [(row["rollout"], row[name]) for row in rows if name in row]
@@ -79,7 +79,7 @@ def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: b
 
 
 def average_by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
-    """Return one point per rollout: the mean of its finite values."""
+    """Average the finite values of each rollout."""
     collected: dict[int, list[float]] = {}
     for rollout, value in values:
         if (finite_value := finite(value)) is not None:
@@ -93,7 +93,7 @@ def average_by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
 
 
 def ends(points: Points) -> dict[str, float | None]:
-    """Return the first, last, least and greatest value; None without a point."""
+    """Return the first, last, least and greatest value; None for an empty curve."""
     values = [value for _, value in points]
     if not values:
         return dict.fromkeys(("first", "last", "least", "greatest"))

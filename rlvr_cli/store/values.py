@@ -48,7 +48,7 @@ def resolve_metric(name: str | None, evaluations: Mapping[str, Evaluation]) -> t
     if k > n:
         few = [path for path, count in samples.items() if count < k]
         in_training = any("rollouts" in evaluation.result for evaluation in evaluations.values())
-        remedy = f"`rlvr eval RUN --samples {k}` adds what is missing."
+        remedy = f"`rlvr eval RUN --samples {k}` adds the missing samples."
         remedy = f"Train with validation.samples={k} or more." if in_training else remedy
         raise UserError(
             f"--metric {name}: k is above the number of samples: {n} a problem in {ellipsize(few, 3)}. {remedy}"
@@ -78,7 +78,7 @@ def _from_samples(evaluation: Evaluation, metric: str, n: int) -> dict[str, floa
     if not path.exists():
         raise RunError(
             f"{evaluation.folder}: has no {metric} over {n} samples, and an average of checkpoints has no samples to "
-            "compute it from. Evaluate all runs with the same --samples and with its k in --pass-at."
+            "compute it from. Evaluate all runs with the same --samples and its k in --pass-at."
         )
     samples: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     values: dict[str, float] = {}
@@ -94,8 +94,8 @@ def _from_samples(evaluation: Evaluation, metric: str, n: int) -> dict[str, floa
             values[problem.id] = value
     except (KeyError, TypeError) as error:
         raise RunError(
-            f"{path}: a sample of {problem.id}, or part of it, is missing ({error}). Evaluate again; existing samples "
-            "are reused."
+            f"{path}: a sample of {problem.id}, or a field of it, is missing ({error}). Evaluate again; existing "
+            "samples are reused."
         ) from error
     return values
 

@@ -10,14 +10,14 @@ from typing import Any
 from rlvr_cli.compare.evaluations import choose_evaluations, shared_problems
 from rlvr_cli.config.evaluation import HeldOutConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import finite
 from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.evaluation import iter_results
-from rlvr_cli.store.find import read_run
+from rlvr_cli.store.find import Run, read_run
 from rlvr_cli.store.metrics import (
     ACCURACY,
     FORMS,
@@ -125,11 +125,12 @@ class Objective:
         evaluated = [run for run in runs if any(map(self._matches, iter_results(run.eval_dir)))]
         if not evaluated:
             return {}, ()
-        problems = list[str]()
-        records = [read_run(run.path, 0, problems, unfinished=True) for run in evaluated]
+        problems, selected = list[str](), list[Run]()
+        for run in evaluated:
+            with collecting(problems):
+                selected.append(read_run(run.path))
         if problems:
             raise UserError(problems)
-        selected = [run for run in records if run is not None]
         where = [f"split={self.where['split']}"] if "split" in self.where else []
         evaluations = choose_evaluations(selected, benchmark=self.where.get("benchmark"), where=where)
         ids, note = shared_problems(evaluations, only_common=True)

@@ -1,1 +1,1 @@
-"""Experiment trackers: the numbers of runs and evaluations sent to W&B, MLflow, TensorBoard and trackio."""
+"""Experiment trackers: send the metrics of runs and evaluations to W&B, MLflow, TensorBoard and trackio."""

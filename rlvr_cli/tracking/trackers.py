@@ -1,4 +1,4 @@
-"""The trackers of `track.to`, one class each: start a run, send numbers and completions."""
+"""The trackers of `track.to`, one class each: start a run, log metrics and completions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Tracker(ABC):
     """A run at a tracker, started or resumed by the constructor.
 
     Args:
-        state: persistent JSON values of a run, with the last step that was `sent`; empty for an evaluation.
+        state: persistent JSON values of a run, such as the last step `sent`, which the tracker may extend; empty for an
+            evaluation.
         step: the optimizer step to resume from.
 
     Attributes:
@@ -68,15 +69,15 @@ class Tracker(ABC):
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
-        """Send the numbers of an optimizer step, with a table of completions if any."""
+        """Log the metrics of an optimizer step, with a table of completions if any."""
 
     @abstractmethod
     def finish(self) -> None:
         """Close the run at the tracker, until it is resumed."""
 
     @classmethod
-    def fault(cls) -> str | None:
-        """Return the reason why this machine cannot use the tracker, with a fix; None if it can."""
+    def unusable_reason(cls) -> str | None:
+        """Return why this machine cannot use the tracker, with a remedy; None if it can."""
         if importlib.util.find_spec(cls.module) is None:
             return f'the package {cls.module} is not installed. Install it with: pip install "rlvr[{cls.extra}]"'
         return None
@@ -91,7 +92,7 @@ class TensorBoard(Tracker):
         root = os.environ.get("TENSORBOARD_LOGGING_DIR")
         folder = Path(root).expanduser() / run.name if root else run.folder / "tensorboard"
         folder = folder / "eval" if run.job_type == "eval" else folder
-        # A step that was written before a kill but not recorded as sent is sent again.
+        # Purge a step that was written before a kill but not recorded as sent: it is sent again.
         self.writer = SummaryWriter(str(folder), purge_step=state["sent"] + 1 if "sent" in state else None)
         about = {"job type": run.job_type, "group": run.group or "none", "tags": ", ".join(run.tags) or "none"}
         self.writer.add_text("run", "\n\n".join(f"{name}: {value}" for name, value in about.items()), step)
@@ -128,7 +129,7 @@ class WeightsAndBiases(Tracker):
             reinit="finish_previous",
             config=as_plain(run.config),
             allow_val_change=True,
-            # Neither the command line, the code and its changes, nor the output leave this machine.
+            # Send neither the command line, nor the code and its changes, nor the output.
             settings=self.wandb.Settings(
                 console="off",
                 silent=True,
@@ -154,16 +155,16 @@ class WeightsAndBiases(Tracker):
         self.run.finish()
 
     @classmethod
-    def fault(cls) -> str | None:
-        missing = super().fault()
+    def unusable_reason(cls) -> str | None:
+        missing = super().unusable_reason()
         if missing or os.environ.get("WANDB_MODE") in ("offline", "disabled", "dryrun"):
             return missing
         wandb = import_module("wandb")
         if wandb.setup().settings.mode != "online" or wandb.login(prompt=False):
             return None
         return (
-            "not logged in to Weights & Biases. Run `wandb login`, or set WANDB_API_KEY; WANDB_MODE=offline "
-            "keeps the run here, for `wandb sync` later"
+            "not logged in to Weights & Biases. Run `wandb login`, or set WANDB_API_KEY, or WANDB_MODE=offline for a "
+            "later `wandb sync`"
         )
 
 
@@ -180,9 +181,9 @@ class MLflow(Tracker):
         state["id"] = active.info.run_id
         self.mlflow.set_tags(dict.fromkeys(run.tags, "true") | {name: value for name, value in about.items() if value})
         parameters = [(".".join(path), str(value)) for path, value in leaves(run.config)]
-        # MLflow's parameters are immutable; an extended run has another training budget.
-        before = self.mlflow.get_run(state["id"]).data.params
-        new = [pair for pair in parameters if pair[0] not in before and len(pair[1]) <= self.longest_parameter]
+        # MLflow's parameters are immutable, but an extended run has a larger training budget.
+        logged = self.mlflow.get_run(state["id"]).data.params
+        new = [pair for pair in parameters if pair[0] not in logged and len(pair[1]) <= self.longest_parameter]
         for start in range(0, len(new), self.parameters_at_once):
             self.mlflow.log_params(dict(new[start : start + self.parameters_at_once]))
         self.where = f"{self.mlflow.get_tracking_uri()}, experiment {experiment.name}"
@@ -200,7 +201,7 @@ class MLflow(Tracker):
 def mlflow_name(name: str) -> str:
     """Return a metric's name for MLflow: `train/reward.format`, `eval/pass_1`.
 
-    With a single slash: its file store makes folders of them, and `train/reward` cannot be a file and a folder.
+    With a single slash: its file store maps slashes to folders, and `train/reward` cannot be a file and a folder.
     """
     section, _, rest = name.partition("/")
     return re.sub(r"[^\w./ :-]", "_", f"{section}/{rest.replace('/', '.')}")
@@ -220,7 +221,7 @@ class Trackio(Tracker):
                 name=run.name,
                 group=run.group,
                 config={**as_plain(run.config), **about},
-                # trackio identifies runs by name; a started run is new even if the name exists.
+                # trackio identifies runs by name: a new run must not resume an existing one of the same name.
                 resume="allow" if state.get("begun") else "never",
                 embed=False,
             )
@@ -248,20 +249,22 @@ TRACKERS: Mapping[str, type[Tracker]] = {
 }
 
 
-def faults(names: Iterable[str]) -> dict[str, str]:
-    """Return the faults (`Tracker.fault`) of trackers of `track.to` by name."""
-    return {name: text for name in names if (text := TRACKERS[name].fault()) is not None}
+def find_unusable(names: Iterable[str]) -> dict[str, str]:
+    """Return the trackers that this machine cannot use, with the reasons."""
+    return {name: reason for name in names if (reason := TRACKERS[name].unusable_reason()) is not None}
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Raise UserError, with a fix, for each tracker that this machine cannot use; sends nothing."""
-    wrong = [f"track.to={name}: {text}; or leave {name} out of track.to." for name, text in faults(names).items()]
-    if wrong:
-        raise UserError(wrong)
+    """Raise UserError, with a remedy, for each tracker that this machine cannot use; sends nothing."""
+    problems = [
+        f"track.to={name}: {reason}; or remove {name} from track.to." for name, reason in find_unusable(names).items()
+    ]
+    if problems:
+        raise UserError(problems)
 
 
 def format_completion(row: Row) -> str:
-    """Return a completion as Markdown, its text as a block of code."""
+    """Format a completion as Markdown, with its texts as code blocks."""
     facts = [
         f"**{name}** {' '.join(str(value).split())}"
         for name, value in row.items()

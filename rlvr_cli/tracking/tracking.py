@@ -16,7 +16,7 @@ from rlvr_cli.core.files import read_jsonl, write_json
 from rlvr_cli.core.nested import flatten
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.trials import is_sweep
-from rlvr_cli.tracking.trackers import TRACKERS, Row, TrackedRun, Tracker, faults
+from rlvr_cli.tracking.trackers import TRACKERS, Row, TrackedRun, Tracker, find_unusable
 
 FILE = "trackers.json"
 Say = Callable[[str], None]
@@ -29,7 +29,7 @@ class RunTracking:
     """The trackers of a training, in rank 0.
 
     A tracker that cannot start at step 0 ends the run. One that fails later, or cannot start for a resumed run, is
-    dropped with a warning: the run's files have every number, and a later resume sends the missed steps.
+    dropped with a warning: the run's files have all metrics, and a later resume sends the missed steps.
     """
 
     def __init__(self, config: Config, run: RunDir, say: Say) -> None:
@@ -54,7 +54,7 @@ class RunTracking:
                 if step == 0:
                     raise RunError(
                         f"track.to={name}: {name} cannot be started: {_format_error(error)}. Nothing was trained. Fix "
-                        f"it, or start a run that leaves {name} out of track.to."
+                        f"it, or remove {name} from track.to."
                     ) from error
                 self._drop(name, "cannot be started again", error)
                 continue
@@ -70,7 +70,7 @@ class RunTracking:
         self._save()
 
     def end(self) -> None:
-        """Close the trackers at the end of this start of the training."""
+        """Close the trackers until the training is resumed."""
         for name, tracker in list(self._trackers.items()):
             self._guard(name, tracker.finish)
 
@@ -79,7 +79,7 @@ class RunTracking:
         waiting = [name for name in self._trackers if step > self._states[name]["sent"]]
         if not waiting:
             return
-        values, completions = numbers(row), self._completions(row)
+        values, completions = flatten_metrics(row), self._completions(row)
         for name in waiting:
             tracker = self._trackers[name]
             if self._guard(name, partial(tracker.log, values, step, completions)):
@@ -93,13 +93,13 @@ class RunTracking:
         if not every or not last or (rollout + 1) % every or not path.exists():
             return []
         position = {"step": row["step"], "rollout": rollout}
-        return [{**position, **cells} for cells in table(read_jsonl(path), self.config.track.completions)]
+        return [{**position, **cells} for cells in completion_rows(read_jsonl(path), self.config.track.completions)]
 
     def _save(self) -> None:
         write_json(self._file, self._states)
 
     def _guard(self, name: str, work: Callable[[], Any]) -> bool:
-        """Run ``work``; drop the tracker and return False if it fails, rather than end the training."""
+        """Run ``work``; if it fails, drop the tracker instead of ending the training, and return False."""
         try:
             work()
         except Exception as error:
@@ -111,7 +111,7 @@ class RunTracking:
     def _drop(self, name: str, how: str, error: Exception) -> None:
         self.say(
             f"WARNING: track.to={name}: {name} {how}: {_format_error(error)}. The training continues without it; "
-            f"{self.run.metrics_path} has every number, and a later --resume sends what is missing."
+            f"{self.run.metrics_path} has all metrics, and a later --resume sends the missing steps."
         )
 
 
@@ -148,9 +148,9 @@ class EvaluationTracking:
 
     def _begin(self, folder: Path) -> None:
         assert self._trackers is not None
-        unusable = faults(self.config.track.to)
-        for name, text in unusable.items():
-            self.say(f"WARNING: track.to={name}: {text}. The results are not sent to it.")
+        unusable = find_unusable(self.config.track.to)
+        for name, reason in unusable.items():
+            self.say(f"WARNING: track.to={name}: {reason}. The results are not sent to it.")
         tracked = TrackedRun(
             f"{self.config.track.name or self.name} eval",
             folder,
@@ -173,21 +173,21 @@ class EvaluationTracking:
         except Exception as error:
             if self._trackers is not None:
                 self._trackers.pop(name, None)
-            text = _format_error(error)
-            self.say(f"WARNING: track.to={name}: {name} failed: {text}. The results are not sent to it.")
+            message = _format_error(error)
+            self.say(f"WARNING: track.to={name}: {name} failed: {message}. The results are not sent to it.")
 
 
 def tracker_group(config: Config, run: RunDir | None) -> str | None:
-    """Return `track.group`; if null, the name of the run's sweep."""
+    """Return `track.group`, by default the name of the run's sweep."""
     if config.track.group is not None or run is None or not is_sweep(run.path.parent):
         return config.track.group
     return run.path.parent.resolve().name
 
 
-def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a line of metrics.jsonl, without its step, which is the axis.
+def flatten_metrics(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers of a line of metrics.jsonl as `train/...`, held-out results as `eval/...`.
 
-    Held-out results, nested under `eval`, are `eval/...`; all others `train/...`.
+    The step is the axis and left out.
     """
     training = {name: value for name, value in row.items() if name not in ("step", "eval")}
     values = {"train": training, "eval": row.get("eval") or {}}
@@ -198,11 +198,11 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def table(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
-    """Return rows for a tracker's table: ``most`` completions of a rollout, evenly spread over its problems."""
+def completion_rows(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
+    """Return the rows of a tracker's table: ``most`` completions of a rollout, evenly spread over its problems."""
     count = min(most, len(records))
-    chosen = [records[index * len(records) // count] for index in range(count)]
-    return [{name: str(row[name] or "") if name in _TEXTS else row[name] for name in _COLUMNS} for row in chosen]
+    rows = [records[index * len(records) // count] for index in range(count)]
+    return [{name: str(row[name] or "") if name in _TEXTS else row[name] for name in _COLUMNS} for row in rows]
 
 
 def _is_number(value: Any) -> bool:
@@ -210,7 +210,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _name_component(name: str) -> str:
-    """Return a benchmark's name as a component of a metric's name; for a path its last component."""
+    """Return a benchmark's name as a component of a metric's name: for a path, its last component."""
     return re.sub(r"\s+", "-", Path(name).name) or "own"
 
 

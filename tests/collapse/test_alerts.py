@@ -141,7 +141,7 @@ def test_the_summary_of_a_run_without_a_signal() -> None:
     assert summary("1101001") is None
     assert "nothing was learned: no completion of 4 rollouts" in str(summary("0000"))
     assert "3 of 6 rollouts" in str(summary("110001")) and "recovered" in str(summary("110001"))
-    assert "3 of 5 rollouts" in str(summary("11000")) and "ended so" in str(summary("11000"))
+    assert "3 of 5 rollouts" in str(summary("11000")) and "the last ones too" in str(summary("11000"))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_checkpoint_that_is_gone_by_the_time_it_is_loaded(make_run: MakeRun) -
     run = make_run()
     asked = make_jobs((), EvalRequest((str(run.path),)))[0][0]
     shutil.rmtree(run.checkpoints_dir / "step-30")
-    with pytest.raises(UserError, match=r"step-30: this checkpoint was there when .* \(checkpoint\.keep="):
+    with pytest.raises(UserError, match=r"step-30: this checkpoint was deleted after .* \(checkpoint\.keep="):
         load_subject(asked.target.subjects[0], asked.config, "auto", print)
 
 

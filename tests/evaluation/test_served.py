@@ -149,7 +149,7 @@ def test_a_key_goes_only_to_a_server_that_the_command_line_names(
     for line in (call, [*call, f"eval.api_key_variable={variable}"], filtered):
         assert rlvr(line) == 2
         said = capsys.readouterr().err
-        assert f"Give --base-url {server.url}" in said and "hf_secret" not in said
+        assert f"Use --base-url {server.url}" in said and "hf_secret" not in said
     assert not server.keys
     assert rlvr([*call, "--base-url", server.url]) == 0
     printed = capsys.readouterr()
@@ -214,7 +214,7 @@ def test_an_evaluation_that_gave_up_continues_with_the_gaps_alone(
     server.behaviour.fault = lambda number, body: ("status", 503, {}) if number > base + 15 else None
     code, _, err = call("eval.retries=2")
     assert code == 1
-    assert "503" in err and "asked 3 times at most (eval.retries)" in err.replace("\n", " ")
+    assert "503" in err and "sent up to 3 times (eval.retries)" in err.replace("\n", " ")
     assert "same command" in err
     kept = records(tmp_path / "out")
     assert 0 < len(kept) < PLANNED
@@ -251,7 +251,7 @@ def test_many_requests_are_in_flight_and_no_more_than_asked_for(
         ),
         ({"extra_prompt_tokens": 3}, (), "It serves a different model, or adds tokens."),
         ({"model_entry": {"max_model_len": 20}, "owner": "vllm"}, (), "more than the 20 tokens of"),
-        ({"models": False, "completions": False, "chat": False}, (), "Does --base-url end where the API begins"),
+        ({"models": False, "completions": False, "chat": False}, (), "Check that --base-url ends where the API begins"),
     ],
     ids=["several models", "wrong model", "another tokenizer", "too long", "not an API"],
 )
@@ -360,7 +360,7 @@ def test_a_server_that_does_not_sample_is_noticed(call: Call, server: TestServer
     server.behaviour.fault = same
     code, _, err = call()
     assert code == 0
-    assert "samples of each problem are the same" in err.replace("\n", " ")
+    assert "samples of each problem are identical" in err.replace("\n", " ")
 
 
 # --- chat

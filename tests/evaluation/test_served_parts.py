@@ -63,7 +63,7 @@ def test_variables_of_the_chat_template_are_sent_where_servers_take_them() -> No
         assert body["chat_template_kwargs"] == {"enable_thinking": False}
         assert prompt_hash(prompt) != prompt_hash(plain)
     for name in ("openai", "transformers"):
-        with pytest.raises(UserError, match="vllm, sglang, llamacpp \(eval"):
+        with pytest.raises(UserError, match=r"vllm, sglang, llamacpp \(eval"):
             chat_prompts(task, problems, None, name)
 
 

@@ -47,9 +47,7 @@ def charted(
 
 def found(made: RunDir) -> Run:
     """The run in this folder, as a command finds it."""
-    run = read_run(made.path, 0, [], unfinished=True)
-    assert run is not None
-    return run
+    return read_run(made.path)
 
 
 def by_key(figures: Sequence[Chart]) -> dict[str, Chart]:

@@ -27,7 +27,7 @@ from rlvr_cli.tracking.trackers import (
     format_completion,
     mlflow_name,
 )
-from rlvr_cli.tracking.tracking import EvaluationTracking, RunTracking, numbers, table
+from rlvr_cli.tracking.tracking import EvaluationTracking, RunTracking, completion_rows, flatten_metrics
 from rlvr_cli.training import run as running
 from tests.training.processes import interrupted_after
 
@@ -89,7 +89,7 @@ def expected(run: RunDir) -> dict[str, list[tuple[int, float]]]:
     """Every number of metrics.jsonl by its name at a tracker: (step, value), in order."""
     series: dict[str, list[tuple[int, float]]] = {}
     for row in rows(run):
-        for name, value in numbers(row).items():
+        for name, value in flatten_metrics(row).items():
             series.setdefault(name, []).append((row["step"], value))
     assert len(series) > 40 and [step for step, _ in series["train/rollout"]] == STEPS
     assert [step for step, _ in series["eval/pass@2"]] == [8]
@@ -125,8 +125,8 @@ def test_numbers_of_a_row() -> None:
         "eval": {"pass@1": 0.25, "tasks": {"kk": {"greedy": 1}}},
     }
     of_training = {"train/rollout": 3, "train/reward": 0.5, "train/reward/format": 1, "train/alert": 1}
-    assert numbers(row) == {**of_training, "eval/pass@1": 0.25, "eval/tasks/kk/greedy": 1}
-    assert all(type(value) in (int, float) for value in numbers(row).values())
+    assert flatten_metrics(row) == {**of_training, "eval/pass@1": 0.25, "eval/tasks/kk/greedy": 1}
+    assert all(type(value) in (int, float) for value in flatten_metrics(row).values())
     assert [mlflow_name(name) for name in ("train/reward/format", "eval/pass@2")] == [
         "train/reward.format",
         "eval/pass_2",
@@ -300,9 +300,9 @@ def test_evaluations_are_sent_at_the_step_of_their_checkpoint(tmp_path: Path, re
 def test_a_table_is_spread_over_the_rollout_and_has_one_type_a_column() -> None:
     record = dict.fromkeys(("prompt", "completion", "reason", "reward", "correct", "advantage", "tokens", "truncated"))
     records = [{**record, "problem": f"p{place // 8}", "answer": place} for place in range(32)]
-    assert [row["problem"] for row in table(records, 4)] == ["p0", "p1", "p2", "p3"]
-    assert len(table(records, 100)) == 32 and table([], 4) == []
-    assert {type(row["answer"]) for row in table(records, 4)} == {str}
+    assert [row["problem"] for row in completion_rows(records, 4)] == ["p0", "p1", "p2", "p3"]
+    assert len(completion_rows(records, 100)) == 32 and completion_rows([], 4) == []
+    assert {type(row["answer"]) for row in completion_rows(records, 4)} == {str}
 
 
 @pytest.mark.parametrize("text", ["```\n<script>", "a | b", "x\r\n    y", "\u2028"])

@@ -73,5 +73,5 @@ def _url_problems(url: str) -> list[str]:
     if address.scheme not in ("http", "https") or not host:
         return [f"--base-url {url}: must be an http or https address. {example}"]
     if address.path.rstrip("/").endswith(("/completions", "/models")):
-        return [f"--base-url {url}: must end before /completions or /chat/completions, usually in /v1."]
+        return [f"--base-url {url}: must end before /completions or /chat/completions, in most cases in /v1."]
     return []

@@ -178,7 +178,7 @@ class Server:
         try:
             completion = parse_completion(content, params)
         except ValueError as error:
-            raise RunError(f"{client.url}: the response has not a completion: {error}.") from error
+            raise RunError(f"{client.url}: the response is not a completion: {error}.") from error
         if self.model and completion.model is not None and completion.model != self.model:
             raise RunError(
                 f"{client.url}: responds as {completion.model}, but did as {self.model} before. Samples of two models "
