@@ -155,8 +155,8 @@ class RewardFunction:
     def _value(self, value: Any) -> Value:
         if not isinstance(value, dict):
             return value  # type: ignore[no-any-return]
-        wanted = f"{NUMBER} is needed, or None where it does not apply"
-        return RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {wanted}")
+        wanted = f"{NUMBER}, or None where it does not apply"
+        return RewardFailure("error", f"task.reward: {self.where} must return {wanted}; got {value['wrong']}")
 
     def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
         """Return the values of separate calls for each row, after a call for all that failed.

@@ -408,7 +408,7 @@ class UserTask(base.Task):
         return function_line(getattr(self.kind, method), self.user_file)
 
     def _invalid_result(self, method: str, value: Any, wanted: str) -> RunError:
-        return RunError(f"{self._line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
+        return RunError(f"{self._line(method)}: {method} must return {wanted}; got {value_text(value)}")
 
 
 class _Judging(Judging):

@@ -254,8 +254,8 @@ class RolloutSource:
                 components = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
-                    f"is {reward:g} ({components}); {NUMBER} is needed. The weights were not touched. "
-                    "train.on_nonfinite=skip leaves such rows out."
+                    f"must be {NUMBER}; got {reward:g} ({components}). The weights were not changed. "
+                    "train.on_nonfinite=skip excludes such rows."
                 )
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 

@@ -384,8 +384,8 @@ class PolicyTrainer(GRPOTrainer):
         for name, values in (*zip(self.reward_func_names, weighted.T, strict=True), ("the sum of all", total)):
             if (wrong := values[values.abs() > LARGEST_REWARD]).numel():
                 raise ValueError(
-                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; "
-                    f"{NUMBER} is needed, or None where it does not apply"
+                    f"reward function {name} must return {NUMBER}, or None where it does not apply; got "
+                    f"{float(wrong[0]):g} (float32, times its weight)"
                 )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
         self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]

@@ -53,9 +53,9 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         if hasattr(result, "tolist"):
             result = result.tolist()
         if not isinstance(result, (list, tuple)):
-            return {"wrong": f"returned {value_text(result)}; a list of numbers is needed"}
+            return {"wrong": f"must return a list of numbers; got {value_text(result)}"}
         if len(result) != count:
-            return {"wrong": f"returned {len(result)} values for {count} completions"}
+            return {"wrong": f"must return {count} values, one per completion; got {len(result)}"}
         return {"values": [reward_number(value) for value in result], "logged": log.columns}
 
     return answer
@@ -89,17 +89,19 @@ class _Log:
         """Record a column of the rollouts: text, a number, a truth value or None for each completion."""
         values = [value.item() if hasattr(value, "item") else value for value in values]
         if len(values) != self._count:
-            raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
+            raise ValueError(
+                f"log_extra({column!r}) must have {self._count} values, one per completion; got {len(values)}"
+            )
         for value in values:
             if not can_be_logged(value):
-                raise ValueError(f"log_extra({column!r}) has {value_text(value)}; text, None or {NUMBER} is needed")
+                raise ValueError(f"log_extra({column!r}) must have text, None or {NUMBER}; got {value_text(value)}")
         self._keep(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
         """Record a number for the whole call."""
         number = reward_number(value)
         if not isinstance(number, float):
-            raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {NUMBER} is needed")
+            raise ValueError(f"log_metric({name!r}) must have {NUMBER}; got {value_text(value)}")
         self._keep(name, [number] * self._count)
 
     def _keep(self, name: str, values: list[Any]) -> None:

@@ -121,7 +121,10 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
         ("list: [{include: low.yaml}]", "s.yaml:1 list: an item that includes files needs a `name`"),
         ("list: [{name: a, include: none.yaml}]", "none.yaml no such file"),
         ("list: [{name: a, include: {b: c}}]", "s.yaml:1 list: include: must be a file or a list of files"),
-        ("list: [[{name: a, optimizer.lr: 1}], [{name: b, optimizer.lr: 2}]]", "optimizer.lr is set by another axis"),
+        (
+            "list: [[{name: a, optimizer.lr: 1}], [{name: b, optimizer.lr: 2}]]",
+            "optimizer.lr is also set by another axis",
+        ),
         ("list: [{name: a, optimizer.lr: 1e-3}]\nexclude: ['b*']", "s.yaml:2 exclude: b* matches no trial"),
         (
             TABLE.replace("small-plain:", "smal-plain:"),

@@ -218,10 +218,10 @@ BROKEN_FILES = {
 }
 JUDGE = "def judge(self, problem, response): "
 BROKEN_CALLS = {
-    ("problems", f"{PROBLEMS}: return None"): r":13: problems returned None .*wanted: dicts",
+    ("problems", f"{PROBLEMS}: return None"): r":13: problems must return dicts.*got None",
     ("problems", f"{PROBLEMS}:\n    while True: yield {{'question': split}}"): r"gave 1 different train.*came twice",
     ("problems", f"{PROBLEMS}:\n    import time\n    time.sleep(600)"): r"problems took more than 5 s",
-    ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"'when': \{1\}.*JSON values",
+    ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"JSON values.*'when': \{1\}",
     ("problems", f"{PROBLEMS}: return bytearray(10**10)"): r"problems raised MemoryError.*task.reward_memory=512 MiB",
     ("prompt", "def prompt(self, problem): return [{'role': 'assistant', 'content': 'x'}]"): r"the last is the user",
     ("judge", f"{JUDGE}return {{'reward': 1, 'parts': {{'a': 2}}}}"): r"the sum of its parts, 2",

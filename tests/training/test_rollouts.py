@@ -167,7 +167,7 @@ def source_of(folder: Path, task: Any, *overrides: str) -> RolloutSource:
 def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path) -> None:
     reward = -3.5e38
     source = source_of(tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward, "g": 0.0}))
-    said = re.escape(f"is {reward:g} (f {reward:g}, g 0); a number from -1e+30 to 1e+30 is needed")
+    said = re.escape(f"must be a number from -1e+30 to 1e+30; got {reward:g} (f {reward:g}, g 0)")
     with pytest.raises(RunError, match=said):
         source.collect(0, [0] * 4, 0)
     kept = source_of(
