@@ -97,9 +97,7 @@ def _misfits(request: CompareRequest, numbers: SharedScores) -> list[str]:
             f"{request.power:g} points are {points:g}."
         )
     if request.unpaired and len(numbers.problems) == 1:
-        problems.append(
-            "--unpaired: one problem says nothing about the spread between problems; at least two are needed."
-        )
+        problems.append("--unpaired: needs at least two problems, to estimate the variance between problems.")
     return problems
 
 
@@ -232,7 +230,7 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
             if out := [replicate for replicate in scores.arms[arm] if replicate not in common]:
                 notes.append(f"{task}: left out because not all tasks have them: {replicates_text(out)} of {arm}.")
     problems += [
-        f"{task}: one problem says nothing about the spread between problems; at least two are needed."
+        f"{task}: needs at least two problems, to estimate the variance between problems."
         for task, scores in tasks.items()
         if len(scores.problems) < 2
     ]
@@ -302,20 +300,20 @@ def _at(run: Run, *path: str) -> str:
 
 
 def _few_seeds(arms: Mapping[str, Collection[Replicate]]) -> list[str]:
-    """Return what one to four runs an arm cannot tell."""
+    """Return the note on one to four runs an arm."""
     fewest = min(map(len, arms.values()))
     whose = "runs an arm" if len(set(map(len, arms.values()))) == 1 else "runs in an arm"
     if fewest < 2:
         single = [name for name, replicates in arms.items() if len(replicates) < 2]
         which = "" if len(single) == len(arms) else f" of {some(single, 6)}"
         return [
-            f"one run{which or ' an arm'}: there is no p value and no verdict on its method, and intervals are over "
-            "problems alone. `rlvr sweep` with 3 or more seeds compares methods."
+            f"one run{which or ' an arm'}: no p value and no verdict on its method, and intervals are over problems "
+            "alone. `rlvr sweep` with 3 or more seeds compares methods."
         ]
     if fewest >= FEW:
         return []
     return [
-        f"{fewest} {whose} tell little of the spread between runs: intervals are as wide as that makes them, and "
-        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more; choose their number "
-        "before you look, since adding seeds until a difference shows errs more often than 5%."
+        f"{fewest} {whose}: the variance between runs is a rough estimate, so intervals are wide and sample sizes are "
+        f"approximate. Use {FEW} or more seeds, a number fixed in advance: adding seeds until a difference shows has "
+        "more than 5% false positives."
     ]

@@ -11,7 +11,7 @@ from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.store.metrics import GREEDY
 from rlvr_cli.store.metrics import metric as declared
 
-OF_RUNS = "one run says nothing of its method"
+OF_RUNS = "single runs do not compare methods"
 # Costs that are counted, by the fields of ``Spent``.
 COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
 
@@ -63,7 +63,7 @@ def _claim(
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {signed_text(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
-        return f"no difference can be seen between {arm} and {base}{where}: {signed_text(metric, difference)}, {over}"
+        return f"no difference detected between {arm} and {base}{where}: {signed_text(metric, difference)}, {over}"
     than, size = comparative(metric, difference.value), size_text(metric, difference)
     if contrast.verdict == "uncertain":
         return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {doubt(family, contrast.p_holm)}"
@@ -78,29 +78,29 @@ def these_runs(comparison: TaskComparison, arm: str) -> str:
 
 
 def power_lines(comparison: TaskComparison) -> list[str]:
-    """Return what it takes to see the difference of --power, a line for each arm but the baseline."""
+    """Return the sample size that detects the difference of --power, a line for each arm but the baseline."""
     metric, wanted = comparison.scores.metric, comparison.scores.request.power
     unit, lines = replicate(comparison), list[str]()
     if wanted is None:
         return lines
     for row, contrast in comparison.others:
-        needed, start = contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
+        needed, start = contrast.needed, f"to detect {amount(metric, wanted)} between {row.arm} and the baseline"
         if needed is None:
             lines.append(
-                f"{start}: the spread between runs and problems is not known; it takes two {unit}s an arm, two "
-                "problems and differences that are not all the same."
+                f"{start}: the variance between runs and problems is unknown; estimating it takes two {unit}s an arm, "
+                "two problems and differences that vary."
             )
             continue
         seeds, problems = contrast.difference.seeds, contrast.difference.problems
         most = (
-            "can show none"
+            "detect none"
             if declared(metric).share and needed.detectable > 1
-            else "show " + amount(metric, needed.detectable)
+            else "detect " + amount(metric, needed.detectable)
         )
         ways = f"{enough(needed.seeds, unit)} with {count(problems, 'problem')}; "
         ways += f"{enough(needed.problems, 'problem')} with {count(seeds, unit)}"
         lines.append(
-            f"{start} in 4 of 5 repetitions: {_pair_text(needed.both, unit) if needed.both else ways}. These "
+            f"{start} with 80% power: {_pair_text(needed.both, unit) if needed.both else ways}. These "
             f"{count(seeds, unit)} x {count(problems, 'problem')} {most}."
         )
     return lines
@@ -123,27 +123,27 @@ def base_cost(comparison: TaskComparison) -> str:
 
 
 def to_see(metric: str, contrast: Contrast, unit: str) -> str:
-    """Return what it would take to see a difference where none is seen; ``unit``: seed or run."""
+    """Return the sample size that would detect a difference where none is detected; ``unit``: seed or run."""
     needed, low, high = contrast.needed, contrast.difference.low, contrast.difference.high
     if needed is None or low is None or high is None:
         return ""
     if needed.difference is None:
         # A power that was estimated does not rule out what the interval holds.
         least = max(needed.detectable, -low, high)
-        return f"; a difference above {amount(metric, least)} would most likely have been seen"
+        return f"; a difference above {amount(metric, least)} would most likely have been detected"
     seeds, problems = contrast.difference.seeds, contrast.difference.problems
     size = amount(metric, needed.difference)
     if needed.detectable <= needed.difference:
         if max(-low, high) < needed.difference:
-            return f"; {size} would most likely have been seen"
-        return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
+            return f"; {size} would most likely have been detected"
+        return f"; {size} would be detected with 80% power, and the interval does not exclude it"
     if needed.seeds is not None:
-        return f"; to see {size} you would need {about(needed.seeds, unit)}"
+        return f"; to detect {size} you would need {about(needed.seeds, unit)}"
     if needed.problems is not None:
-        return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, unit)}"
+        return f"; to detect {size} you would need {about(needed.problems, 'problem')} with {count(seeds, unit)}"
     if needed.both is not None:
-        return f"; to see {size} you would need {_pair_text(needed.both, unit)}"
-    return f"; to see {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
+        return f"; to detect {size} you would need {_pair_text(needed.both, unit)}"
+    return f"; to detect {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
 
 
 def _pair_text(pair: tuple[int, int], unit: str) -> str:
@@ -158,7 +158,7 @@ def _over(contrast: Contrast, unit: str) -> str:
     if difference.low is None and difference.seeds * difference.problems == 1:
         return f"{text}, too few for an interval"
     if difference.low is None:
-        return f"{text}, the same everywhere, so that there is no interval"
+        return f"{text}, all equal, so there is no interval"
     if difference.spread_of_runs and not difference.spread_of_problems:
         return f"{text} (the interval is over {unit}s alone)"
     return text
@@ -361,7 +361,7 @@ def cost_text(row: ArmOnTask, cost: str) -> str:
 
 
 def enough(number: int | None, name: str) -> str:
-    return f"no number of {name}s will do" if number is None else about(number, name)
+    return f"no number of {name}s suffices" if number is None else about(number, name)
 
 
 def about(number: int, name: str) -> str:

@@ -68,13 +68,13 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
     where = f"{listed(list(tasks))} with the model {listed(list(models))}"
     learned = tuple(_learned(name, change) for name, change in changes.items())
     if len(names) > 1:
-        short = " ".join(["It is not known yet.", *map(capital, subject.readiness.lacking)])
+        short = " ".join(["Not known yet.", *map(capital, subject.readiness.lacking)])
         return PageAnswer(f"How do {listed(names)} compare on {where}?", short, learned)
     finals = [final for setting in evaluations if (final := final_accuracy(setting)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
         f"{finals[0][0]} What it was before is not known."
         if finals
-        else "No held-out evaluations at two times tell what was learned."
+        else "Not known: it takes held-out evaluations at two times."
     )
     idle = [text for run in subject.arms[0].runs.values() if (text := without_signal(run)) is not None]
     short = " ".join([short, *map(capital, dict.fromkeys(idle))])
@@ -131,7 +131,7 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
 def _short(comparison: TaskComparison, rows: Others) -> str:
     """Return the verdicts alone, the surest first, of many arms the first few of each kind.
 
-    `lopti is better than grpo. No difference ... can be seen for dapo.`
+    `lopti is better than grpo. No difference from grpo detected for dapo.`
     """
     metric, base = comparison.scores.metric, comparison.scores.baseline
     many = len(rows) > MOST_NAMED
@@ -156,12 +156,12 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
         verdicts.append(f"{subjects} {verb} {than} {base}.")
     if unseen:
         rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
-        verdicts.append(f"No difference from {base} can be seen for {rest if many else listed(unseen)}.")
+        verdicts.append(f"No difference from {base} detected for {rest if many else listed(unseen)}.")
     if unknown:
         verdicts.append(f"There is no interval for {some(unknown, FEW) if many else listed(unknown)}.")
     if single:
         verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
-        verdicts.append("That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those.")
+        verdicts.append("Single runs do not compare methods; `rlvr sweep` with 3 or more seeds does.")
     return " ".join(verdicts)
 
 

@@ -175,7 +175,7 @@ class MetricChange:
 
     @property
     def verb(self) -> str:
-        """Return how it moved: `went` where no difference can be seen."""
+        """Return how it moved: `went` where no difference is detected."""
         if not self.clear or not self.difference.value:
             return "went"
         return "rose" if self.difference.value > 0 else "fell"
@@ -209,7 +209,7 @@ def in_short(change: MetricChange) -> str:
     start, end = (f"{estimate.value:.3f}" for estimate in (change.before, change.after))
     metric = held_out_accuracy(change.metric)
     if not change.clear:
-        return f"No change of {metric} can be seen: {start} {change.first}, {end} {change.last}."
+        return f"No change of {metric} detected: {start} {change.first}, {end} {change.last}."
     return f"{capital(metric)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
@@ -217,7 +217,7 @@ def change_in_words(change: MetricChange) -> str:
     """Return `Accuracy (avg@4 on kk-gen, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (with_interval(change.metric, estimate) for estimate in (change.before, change.after))
     difference = with_interval(change.metric, change.difference, signed=True)
-    doubt = "" if change.clear else ", so no difference can be seen"
+    doubt = "" if change.clear else ", so no difference is detected"
     seeds = change.difference.seeds
     single = " The interval is over problems alone: another seed may say otherwise." if seeds == 1 else ""
     return (

@@ -57,7 +57,7 @@ class PlannedTest:
         ``seeds`` (per arm) and ``problems`` are at least 2; one of them may be infinite.
         """
         if not math.isfinite(difference) or difference == 0.0:
-            raise ValueError(f"the difference to see must be a number other than 0, not {difference}")
+            raise ValueError(f"the difference to detect must not be 0; got {difference}")
         if not (seeds >= 2 and problems >= 2):
             raise ValueError(f"at least 2 seeds and 2 problems, not {seeds} and {problems}")
         from scipy.special import ndtr, stdtrit

@@ -53,7 +53,7 @@ def test_one_run_an_arm_gets_neither_p_nor_verdict(
     found = first(data)
     assert found["verdict"] == "single" and found["p_holm"] is None and found["difference"]["p_value"] is None
     assert found["sentence"].startswith("this run of lopti minus this run of grpo: +")
-    assert "over 12 problems" in found["sentence"] and "one run says nothing of its method" in found["sentence"]
+    assert "over 12 problems" in found["sentence"] and "single runs do not compare methods" in found["sentence"]
     assert any("`rlvr sweep` with 3 or more seeds" in note for note in data["notes"])
     for form in ("table", "markdown", "csv", "latex"):
         text = told("grpo-s0", "lopti-s0", "--format", form)

@@ -62,7 +62,7 @@ def test_where_samples_differ_in_number_all_runs_give_the_first_that_all_have(tm
     assert column(passed, "samples k", arm="grpo") == ["1", "2", "4"]
     # The first of these samples are the right ones, so of 6 right ones in 6 there are 4 in 4.
     assert column(passed, "mean", arm="grpo")[0] == f"{100 * np.mean([0, 1, 1, 2, 3, 4]) / 4:.1f}%"
-    assert "says nothing of another" in passed.caption
+    assert "with one run it is over problems alone" in passed.caption
 
 
 def test_one_sample_has_no_k_and_damaged_samples_are_named(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def f(completions, gold): return [0.0]": r"f needs gold; available are .*answer.*task.columns=.*default",
-    "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) must have .*got nan",
+    "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) must have "
+    ".*got nan",
     "def f(completions, **k): return [1.0]": r"bad.py: f must return 3 values, one per completion; got 1",
-    "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f must return a number from -1e\+30 to .*got -3.5e\+38",
+    "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f must return a number from -1e\+30 to .*got "
+    "-3.5e\+38",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
     "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was ended.*reward_timeout",
     "def f(completions, **k):\n    x = bytearray(10**10)": r"bad.py:2: MemoryError \(task.reward_memory=512 MiB\)",

@@ -32,7 +32,7 @@ def effects_figure(comparison: TaskComparison, indices: Mapping[str, int]) -> Ch
         number = f"{len(rows)} comparison{'' if len(rows) == 1 else 's'}"
         caption.append(f"Full dot: p is below 0.05 after Holm's correction for {number}; hollow: it is not.")
     if any(not contrast.difference.spread_of_runs for _, contrast in rows):
-        caption.append("One run an arm: the interval is over problems alone, and says nothing of the methods.")
+        caption.append("One run an arm: the interval is over problems alone, and single runs do not compare methods.")
     if without := [one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]:
         caption.append(f"Without an interval: {', '.join(without)}.")
     table = _table(rows, metric, tested=comparison.tested)

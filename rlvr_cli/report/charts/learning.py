@@ -173,7 +173,7 @@ def _bands(lines: Sequence[ArmLine]) -> list[str]:
         sentences.append(f"{listed(single) + ': one' if several else 'One'} run, so no interval over runs.")
         few_bands = {each.line.few for each in lines if each.banded == "problems"}
         if False in few_bands:
-            sentences.append("Band: its 95% interval over problems, which says nothing of another run.")
+            sentences.append("Band: its 95% interval over problems, not over runs.")
         if True in few_bands:
             sentences.append("The 95% interval over a rollout's problems is in the table, and under the pointer.")
     return sentences

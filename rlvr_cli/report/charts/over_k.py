@@ -110,7 +110,7 @@ def _figure(
         f" x {len(ids)} problem{'s' if len(ids) > 1 else ''} x {ks[-1]} samples"
     )
     few = all(each.line.few for each in lines)
-    lone = "; of one run it is over problems alone and says nothing of another" if min(counts.values()) == 1 else ""
+    lone = "; with one run it is over problems alone" if min(counts.values()) == 1 else ""
     interval = f"95% interval of the mean over runs and problems ({of}), at each k by itself{lone}"
     drawn = (
         f"Thin lines: the runs; the {interval}, is in the table below."
