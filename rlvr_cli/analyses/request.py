@@ -62,7 +62,7 @@ def analyze_request(
     if not runs:
         problems.append(f"{name}: needs a run, as --run RUN.")
     if analysis.runs is not None and len(runs) > analysis.runs:
-        problems.append(f"{name}: analyzes one run; {len(runs)} were given.")
+        problems.append(f"{name}: analyzes one run; got {len(runs)}.")
     folders: list[RunDir] = []
     for run in dict.fromkeys(runs):
         with collecting(problems):
@@ -103,7 +103,7 @@ def _read_options(name: str, kind: Analysis, overrides: Sequence[str], problems:
         if not equals or not key:
             fields = kind.options.model_fields.items()
             example = next((f"{name}={yaml_text(field.default)}" for name, field in fields), "key=value")
-            problems.append(f"{label(text)}: expected `key=value`, as in {example}")
+            problems.append(f"{label(text)}: must be `key=value`, as in {example}")
             continue
         try:
             values[key] = parse(written).data

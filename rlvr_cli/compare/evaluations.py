@@ -129,7 +129,7 @@ def _none(run: Run, benchmark: str | None) -> str:
     folders = [path.parent for path in run.dir.eval_dir.glob("*/meta.json")]
     started = [folder for folder in folders if own and not (folder / "metrics.json").exists()]
     option = "" if own else f" --benchmark {benchmark}"
-    lacks = f"an evaluation that was begun and not finished ({started[0].name})" if started else "no evaluation"
+    lacks = f"an unfinished evaluation ({started[0].name})" if started else "no evaluation"
     of = f" of {benchmark}" if benchmark and not started else ""
     options = eval_options(run.dir.path) or option
     return f"{run.path}: has {lacks}{of}. Make it with `rlvr eval {quote(run.path)}{options}`."

@@ -191,7 +191,7 @@ def _members(
 
 
 def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) -> tuple[str, ...]:
-    """Return the benchmarks that are asked for; else those that every run was evaluated on."""
+    """Return the benchmarks that are requested; else those that every run was evaluated on."""
     if request.benchmarks:
         return request.benchmarks
     of_runs = [{str(result["benchmark"]) for result in results_in(run.dir.eval_dir)} for run in runs]

@@ -106,7 +106,7 @@ def read_user_file(path: Path) -> UserFile:
     """Read a file and its imports from its folder. Raises UserError for anything but Python text."""
     path = path.parent.resolve() / path.name
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
+        raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; name a file of Python.")
     if not path.exists():
         near = [str(other) for other in path.parent.glob(f"*{ENDING}")]
         raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}")

@@ -77,7 +77,7 @@ def _read(job: EvalJob, task: Task, say: Say) -> list[Problem]:
         )
     if len(problems) < settings.problems and not job.whole:
         few = "; the intervals will be wide" if len(problems) < FEW else ""
-        say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for){few}")
+        say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were requested){few}")
     return problems
 
 

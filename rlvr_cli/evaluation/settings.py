@@ -23,7 +23,7 @@ class EvalSettings:
     Without samples the greedy completion is all there is, and there is no k.
 
     ``seed`` names the random streams of the samples; ``problems_seed`` draws the held-out set, which is the same for
-    every run. ``batch`` and ``engine`` change speed and memory, not which samples are asked for; without a ``batch``
+    every run. ``batch`` and ``engine`` change speed and memory, not which samples are requested; without a ``batch``
     256 samples are kept at a time, and as many are made at once as memory holds of them.
     """
 

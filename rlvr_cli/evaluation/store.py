@@ -1,4 +1,4 @@
-"""The samples of an evaluation: which are asked for, the record of each, and the folder that holds them. No torch."""
+"""The samples of an evaluation: which are requested, the record of each, and the folder that holds them. No torch."""
 
 from __future__ import annotations
 

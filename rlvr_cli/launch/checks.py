@@ -59,7 +59,7 @@ def check_processes(run: RunDir, config: Config, world: World) -> None:
     """Raise UserError if the number of processes is not that of the run's start."""
     if config.launch.processes != world.processes:
         raise UserError(
-            f"{run.path}: was begun with {config.launch.processes} "
+            f"{run.path}: was started with {config.launch.processes} "
             f"process{'' if config.launch.processes == 1 else 'es'} and cannot continue exactly with "
             f"{world.processes}. Start it with the earlier number."
         )

@@ -107,7 +107,7 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
         problems.append(
             f"launch.processes={processes}: {local} processes on this machine, and {gpus} "
             f"{'GPU is' if gpus == 1 else 'GPUs are'} visible. At most one process a GPU: --processes {fits} or fewer "
-            "(CUDA_VISIBLE_DEVICES says which are visible)."
+            "(CUDA_VISIBLE_DEVICES sets which are visible)."
         )
     if not gpus and local > cores:
         warnings.append(

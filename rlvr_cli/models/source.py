@@ -121,7 +121,9 @@ def prompt_style(model_config: Any) -> PromptStyle:
     if style is None:
         return "logic_rl"
     if style not in PROMPT_STYLES:
-        raise UserError(f"model: config.json says rlvr_prompt_style: {style!r}; allowed are {', '.join(PROMPT_STYLES)}")
+        raise UserError(
+            f"model: rlvr_prompt_style in config.json must be one of {', '.join(PROMPT_STYLES)}; got {style!r}"
+        )
     return cast(PromptStyle, style)
 
 
@@ -297,4 +299,4 @@ def base_of(folder: Path) -> AdapterBase:
             raise ValueError("it is not a LoRA adapter that names its base model")
         return AdapterBase(str(name), content.get("revision"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"model: {path} does not say which model the adapter belongs to ({error}).") from error
+        raise UserError(f"model: {path} does not name the model of the adapter ({error}).") from error

@@ -254,7 +254,7 @@ def parse_bytes(text: str) -> int:
     """Return `80GiB`, `80 GB`, `24g` or `24` in bytes. Raises UserError for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([mgt])i?b?)?\s*", text.lower())
     if match is None or float(match[1]) == 0:
-        raise UserError(f"--gpu-memory {text}: expected a size such as 80GiB or 24GB")
+        raise UserError(f"--gpu-memory {text}: must be a size such as 80GiB or 24GB")
     return round(float(match[1]) * _UNITS[match[2] or ""])
 
 

@@ -72,7 +72,7 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
         return PageAnswer(f"How do {listed(names)} compare on {where}?", short, learned)
     finals = [final for setting in evaluations if (final := final_accuracy(setting)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
-        f"{finals[0][0]} What it was before is not known."
+        f"{finals[0][0]} Its value before training is not known."
         if finals
         else "Not known: it takes held-out evaluations at two times."
     )

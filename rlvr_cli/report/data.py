@@ -193,7 +193,7 @@ def _states(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:
 def _not_begun(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
     waiting = {folder: _waiting(folder, plan) for folder, plan in sweeps.items()}
     return [
-        f"{folder}: {len(names)} of its {len(sweeps[folder].named)} trials have not begun ({some(names, SHOWN)})."
+        f"{folder}: {len(names)} of its {len(sweeps[folder].named)} trials have not started ({some(names, SHOWN)})."
         for folder, names in waiting.items()
         if names
     ]

@@ -219,7 +219,7 @@ def change_in_words(change: MetricChange) -> str:
     difference = with_interval(change.metric, change.difference, signed=True)
     doubt = "" if change.clear else ", so no difference is detected"
     seeds = change.difference.seeds
-    single = " The interval is over problems alone: another seed may say otherwise." if seeds == 1 else ""
+    single = " The interval is over problems alone: another seed may differ." if seeds == 1 else ""
     return (
         f"Accuracy ({change.subject}) {change.verb} from {start} {change.first} to {end} {change.last}: {difference}, "
         f"{count(seeds, 'seed')} x {count(change.difference.problems, 'problem')}{doubt}.{single}"

@@ -64,7 +64,7 @@ def _fault(content: Any) -> str | None:
         return "it has no list of trials"
     for key in ("given", "eval"):
         if not isinstance(content.get(key) or [], list):
-            return f"its {key} is no list"
+            return f"its {key} is not a list"
     for number, trial in enumerate(content["trials"], start=1):
         missing = [key for key in ("name", "method") if not isinstance(trial, dict) or key not in trial]
         if missing:

@@ -235,7 +235,7 @@ def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfin
     if pruned := sorted(name for name in names if name not in dropped and is_pruned(folder, name)):
         notes.append(f"{folder}: left out because the search stopped them early: {some(pruned, 4)}.")
     if waiting:
-        line = f"{folder}: {len(waiting)} of its {len(names)} trials have not begun ({some(waiting, 4)})."
+        line = f"{folder}: {len(waiting)} of its {len(names)} trials have not started ({some(waiting, 4)})."
         if unfinished:
             notes.append(line)
         else:

@@ -196,7 +196,7 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
     if of == TRAINING:
         return [
             f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, names)}. "
-            "Evaluations record pass@K and more: set validation.every, or give `eval`"
+            "Evaluations record pass@K and more: set validation.every, or set `eval`"
             for config in configs
             if spec.metric not in (names := training_metrics(config.method.training))
         ]

@@ -86,7 +86,7 @@ def search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProb
         if SEED in axis.keys
     ]
     if not searched and not axes.problems:
-        problems.append((file.location("search"), "search: nothing to search in; give methods, grid, zip or list"))
+        problems.append((file.location("search"), "search: the search space is empty. Set methods, grid, zip or list"))
     ranged = {axis.keys[0] for axis in searched if axis.interval}
     for exclusion in axes.exclusions:
         if isinstance(exclusion.rule, str):
@@ -98,7 +98,7 @@ def search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProb
             problems.append((exclusion.location, f"exclude: {exclusion.written} matches no trial"))
     space = Space(searched, tuple(seeds), axes.exclusions)
     if not problems and not axes.problems and not space.corners():
-        problems.append((file.location("exclude"), "exclude: leaves nothing to search in"))
+        problems.append((file.location("exclude"), "exclude: leaves an empty search space"))
     return space, problems
 
 

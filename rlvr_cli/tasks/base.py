@@ -55,7 +55,7 @@ Data = Annotated[
 DataDir = Annotated[
     Text | None,
     Field(
-        description="Folder of the data sets that are named; null = RLVR_DATA_DIR if that is set, else data/public if "
+        description="Folder of named data sets; null = RLVR_DATA_DIR if that is set, else data/public if "
         "`rlvr tasks fetch` has put the set there, else the hub. An explicit null means the hub."
     ),
 ]

@@ -101,7 +101,7 @@ class Countdown(SharedOut):
     reward: Literal["tiny_zero", "zero_one", "random"] = Field(
         "tiny_zero",
         description="tiny_zero = TinyZero's: 0.1 for an answer block and 0.9 more for a right answer; zero_one = 1 for "
-        "a right answer, else 0; random = a coin that knows nothing of the answer, a control from which nothing should "
+        "a right answer, else 0; random = a coin toss, a control from which nothing should "
         "be learned.",
     )
     rule: RuleKey = "paper"

@@ -299,7 +299,7 @@ def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]
             except UserError as error:
                 wrong += error.problems
                 if isinstance(error, MissingFields) and len(wrong) == 1:
-                    wrong[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
+                    wrong[0] += f" Rows are read as problems of task {task.name}: use another --task, or a --reward."
                 # Rows of a table have the same columns, so the first missing field is missing in all.
                 unequal = origin.path is not None and origin.path.name.endswith(_UNEQUAL) and not task.rows_alike
                 if isinstance(error, MissingFields) and not unequal:

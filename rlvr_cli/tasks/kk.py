@@ -120,7 +120,7 @@ class KnightsAndKnaves(SharedOut):
     reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
         "logic_rl",
         description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 for "
-        "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
+        "what logic_rl takes for right, else 0; random = a coin toss, a control from which "
         "nothing should be learned.",
     )
 

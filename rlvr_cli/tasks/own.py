@@ -87,45 +87,44 @@ class Own(Task):
         "and the first digits of its SHA-256 after an @.",
     )
     reward_weights: Annotated[tuple[float, ...], OneOrMore] = Field(
-        (), description="What each reward is multiplied by before they are summed; [] = 1 each."
+        (), description="Weight of each reward function in the sum; [] = 1 each."
     )
     reward_values: Annotated[tuple[float, ...], OneOrMore, Field(min_length=2, max_length=2)] = Field(
-        (0.0, 1.0), description="The lowest and the highest value of each function, which is not enforced."
+        (0.0, 1.0), description="Lowest and highest value of each function (not enforced)."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Wall-clock seconds for a call of a reward function, and for loading its file."
+        60.0, description="Timeout of a call of a reward function, and of loading its file, in wall-clock seconds."
     )
-    reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that a reward function may use.")
+    reward_memory: MemoryMiB = Field(16_384, description="Memory limit of a reward function in MiB.")
     reward_failures: Probability = Field(
         0.1,
-        description="The share of the completions of a call that may be without a reward because a function failed; "
-        "more end the run.",
+        description="Largest share of a call's completions without a reward because a function failed; above it the "
+        "run ends.",
     )
     correct: Text | None = Field(
-        None, description="The reward function that says whether a completion is correct; null = the first."
+        None, description="Reward function that determines whether a completion is correct; null = the first."
     )
     correct_above: float | None = Field(
         None,
-        description="The value of that function, without its weight, above which a completion is correct; null = the "
-        "middle of reward_values: 0.5, so of a function of 0 and 1 its 1.",
+        description="Threshold of that function's unweighted value, above which a completion is correct; null = the "
+        "middle of reward_values.",
     )
     columns: dict[Text, Text] = Field(
-        {}, description="Other names for columns of the data: {prompt: question} calls the column question prompt."
+        {},
+        description="Other names for columns of the data: {prompt: question} reads the prompt from question.",
     )
     prompt_template: LongText | None = Field(
         None, description="The prompt as a Jinja template over the columns; null = the column prompt as it is."
     )
     system_prompt: LongText | None = Field(None, description="A system turn in front of every prompt.")
-    chat_template: bool = Field(
-        True, description="Whether a prompt goes through the chat template of a model that has one."
-    )
+    chat_template: bool = Field(True, description="Apply the model's chat template, if it has one.")
     splits: dict[Literal["train", "dev", "test"], Text] = Field(
-        {}, description="A hub data set's names of our splits, where they are others: {test: validation}."
+        {}, description="Names of the splits in a hub data set: {test: validation}."
     )
     held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = Field(
         0.125,
-        description="The share of the rows that is held out for test, and the same for dev, by a hash of the prompt, "
-        "where the data has no such split.",
+        description="Share of the rows held out for test, and the same for dev, by a hash of the prompt, if the data "
+        "has no such split.",
     )
 
     @property
@@ -311,7 +310,7 @@ class Own(Task):
                 raise UserError(f"{where}: task.prompt_template: {unwritable}")
             return text
         if named.get("prompt") is None:
-            needed = "say which column is the prompt (task.columns={prompt: ...}), or write task.prompt_template"
+            needed = "set the prompt's column (task.columns={prompt: ...}), or task.prompt_template"
             raise MissingFields(where, ["prompt"], needed, named)
         prompt = named["prompt"]
         if isinstance(prompt, str) and prompt.strip():

@@ -113,8 +113,8 @@ class ReasoningGym(Task):
     )
     deadline: Annotated[float, Field(gt=0.0, le=600.0)] = Field(
         2.0,
-        description="CPU seconds that a verifier may take for an answer; wall-clock, five times that, and a minute at "
-        "least. Then it is ended, and the completion has no part in training.",
+        description="Timeout of a verifier per answer in CPU seconds (in wall-clock time five times that, at least a "
+        "minute); completions over it are excluded from training.",
     )
 
     @property
@@ -326,7 +326,7 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
         try:
             _dataset(name, json.dumps(options), 0)
         except Exception as error:
-            mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (says reasoning-gym)")
+            mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (from reasoning-gym)")
     return mistakes
 
 

@@ -136,12 +136,12 @@ class UserTask(base.Task):
     user_file: ClassVar[UserFile]
 
     held_out: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        500, description="Problems of test, and of dev, at most; train has none of them."
+        500, description="Largest number of test and of dev problems, which train never has."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Wall-clock seconds for a verdict; ten times as long for generating the problems."
+        60.0, description="Timeout of a verdict in wall-clock seconds; ten times that for generating the problems."
     )
-    reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that the judge may use.")
+    reward_memory: MemoryMiB = Field(16_384, description="Memory limit of the judge in MiB.")
     reward_failures: Probability = Field(
         0.1,
         description="The share of the completions of a rollout that may be without a verdict because the judge "
@@ -283,7 +283,7 @@ class UserTask(base.Task):
             wanted = count
         elif count > wanted:
             raise RunError(
-                f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
+                f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are requested. "
                 f"Set task.held_out={count}, or ask for fewer"
             )
         others = (lambda prompt: _split_of(prompt) != split) if excluded is None else excluded[split].__contains__
@@ -295,7 +295,7 @@ class UserTask(base.Task):
             key = "task.train_size" if split == "train" else "validation.problems, eval.problems"
             raise RunError(
                 f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {count:,} "
-                f"are asked for ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"
+                f"are requested ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"
             )
         if left_out or twice:
             tell(f"{self._line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
@@ -480,7 +480,7 @@ def load_task(file: UserFile) -> type[UserTask]:
         raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a separate file.")
     if not tasks:
         wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
-        reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
+        reason = "has no task" if wrong is None else f"{wrong.__name__} must not inherit from a built-in task"
         where = file.at("" if wrong is None else wrong.__name__)
         raise UserError(
             f"{where}: {reason}: a class that inherits from Task of `from rlvr_cli import Task` (`rlvr new task NAME` "

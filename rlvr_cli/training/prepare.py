@@ -277,8 +277,8 @@ def _check_dropout(config: Config, model: Any) -> None:
 
     if not dropouts(model):
         raise UserError(
-            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Leave it "
-            "out; adapters have model.adapter.dropout."
+            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Remove "
+            "it; adapters have model.adapter.dropout."
         )
 
 

@@ -276,7 +276,7 @@ def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("place", ["/v2/completions", "http://127.0.0.1:1/v1/completions"])
 def test_a_prompt_is_sent_nowhere_else(place: str) -> None:
-    with pytest.raises(RunError, match=r"the server answers 307 .* It redirects; give that address as --base-url"):
+    with pytest.raises(RunError, match=r"the server answers 307 .* It redirects. Use that address as --base-url"):
         ask_raw(whole(b"", "307 Temporary Redirect", f"location: {place}\r\n"))
 
 

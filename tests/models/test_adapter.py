@@ -236,7 +236,7 @@ def test_an_adapter_that_does_not_fit_or_is_damaged_is_one_message(saved: tuple[
         (
             (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "is damaged"),
             (lambda folder: (folder / "adapter_model.safetensors").unlink(), "no adapter_model.safetensors"),
-            (lambda folder: (folder / "base.json").write_text("[]"), "does not say which model"),
+            (lambda folder: (folder / "base.json").write_text("[]"), "does not name the model"),
             (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
             (without_a_layer, "does not fit"),
             (on_another_base, "have changed since the adapter was trained"),

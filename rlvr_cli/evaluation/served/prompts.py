@@ -30,7 +30,7 @@ def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any, kind: 
         raise UserError(
             f"--engine openai: this tokenizer holds {', '.join(lost)} as special tokens, which a {kind} server "
             "strips from its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
-            "(eval.server=vllm where the server does not say so itself)."
+            "(eval.server=vllm where the server does not report it)."
         )
     check_template_options(task.chat_template_kwargs, tokenizer)
     texts = {problem.id: task.prompt(problem, tokenizer) for problem in problems}

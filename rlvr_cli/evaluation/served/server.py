@@ -145,7 +145,7 @@ class Client:
                 "(eval.endpoint), and is --model-name a model that it serves?"
             )
         if status < 400:
-            return "It redirects; give that address as --base-url."
+            return "It redirects. Use that address as --base-url."
         if status == 429 or status >= 500:
             return f"It was asked {self.retries + 1} times at most (eval.retries)."
         if any(word in message.lower() for word in ("context", "max_model_len", "too long")):
@@ -241,7 +241,7 @@ async def _choose_model(client: Client, say: Say) -> tuple[str, str | None, int 
         kind = next((name for name in ("vllm", "sglang", "llamacpp") if owners == {name}), "openai")
         if kind == "openai":
             say(
-                f"{url} does not say which server it is, so the plain OpenAI API is used and the server's defaults for "
+                f"{url} does not report its kind, so the plain OpenAI API is used and the server's defaults for "
                 "top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
             )
     served = {str(entry["id"]): entry for entry in entries}
