@@ -46,7 +46,6 @@ def run_checks() -> list[Finding]:
 
 
 def check_python() -> Finding:
-    """Check the version of Python."""
     version = platform.python_version()
     if sys.version_info < LOWEST_PYTHON:
         lowest = ".".join(map(str, LOWEST_PYTHON))
@@ -129,14 +128,12 @@ def check_devices() -> Iterator[Finding]:
 
 
 def check_cores() -> Finding:
-    """Count the CPU cores that this process may use."""
     from rlvr_cli.runs.environment import usable_cores
 
     return Finding("cores", "ok", f"{usable_cores()} ({platform.machine()})")
 
 
 def check_memory() -> Finding:
-    """Check the free main memory."""
     import psutil
 
     size = psutil.virtual_memory()
@@ -147,7 +144,6 @@ def check_memory() -> Finding:
 
 
 def check_disk() -> Finding:
-    """Check the free disk space of the current folder."""
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     detail = f"{_format_size(free)} free in {here}"

@@ -47,7 +47,7 @@ class HeldOutConfig(Section):
     split: Literal["dev", "test"] = Field("test", description="Held-out split: choose settings on dev, report on test.")
     batch: Count | None = Field(
         None,
-        description="Completions that a process samples concurrently; null = 256, or as many as its free memory holds "
+        description="Completions that a process samples concurrently; null = 256, or what fits in its free memory "
         "(local). Changes speed and memory, but not the samples (except those of transformers).",
     )
 

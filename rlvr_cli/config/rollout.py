@@ -61,7 +61,7 @@ class RolloutConfig(Section):
     )
     batch: Count | None = Field(
         None,
-        description="Completions that a process samples concurrently; null = as many as its free memory holds "
+        description="Completions that a process samples concurrently; null = what fits in its free memory "
         "(local), or 64 (transformers); vLLM schedules by itself. Changes speed and memory, but not the samples "
         "(except those of transformers).",
     )
