@@ -41,7 +41,7 @@ class Finding:
 
 def run_checks() -> list[Finding]:
     """Run all checks, in the order of the report."""
-    machine = [*check_devices(), check_cores(), check_memory(), check_disk()]
+    machine = [*check_accelerators(), check_cores(), check_memory(), check_disk()]
     return [check_python(), *check_packages(), *machine, check_lab(), check_hub()]
 
 
@@ -105,7 +105,7 @@ def read_tested_versions() -> dict[str, str]:
     return {_canonical_name(name): version for name, version in pairs}
 
 
-def check_devices() -> Iterator[Finding]:
+def check_accelerators() -> Iterator[Finding]:
     """Yield the accelerators that torch detects."""
     try:
         import torch
