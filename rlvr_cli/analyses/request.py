@@ -102,7 +102,7 @@ def _read_options(name: str, analysis: Analysis, overrides: Sequence[str], probl
         if not equals or not key:
             fields = analysis.options.model_fields.items()
             example = next((f"{name}={yaml_text(field.default)}" for name, field in fields), "key=value")
-            problems.append(f"{override_label(text)}: expected `key=value`, as in {example}")
+            problems.append(f"{override_label(text)}: must be `key=value`, as in {example}")
             continue
         try:
             values[key] = parse(written).data

@@ -51,7 +51,6 @@ class KeyOption:
 
     @property
     def parameter(self) -> str:
-        """The name of the function's parameter."""
         return self.names[0].lstrip("-").replace("-", "_")
 
     def signature(self) -> inspect.Parameter:
@@ -138,8 +137,6 @@ def _add_overrides(overrides: list[str], chosen: dict[KeyOption, list[str]], tas
 
 
 class Command(TyperCommand):
-    """A command of `rlvr`."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if any(parameter.name == "form" for parameter in self.params):
             args = ["--format=json" if text == "--json" else text for text in args]
@@ -224,8 +221,6 @@ def _suggest_key(error: Any) -> None:
 
 
 class Group(TyperGroup):
-    """A group of commands of `rlvr`."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _simplify_help(self, ctx)
         super().format_help(ctx, formatter)
@@ -243,8 +238,6 @@ def _simplify_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
 
 
 class App(typer.Typer):
-    """A group of commands."""
-
     def __init__(self, cls: type[Group] = Group, **options: Any) -> None:
         super().__init__(cls=cls, **options)
 

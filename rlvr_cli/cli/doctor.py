@@ -41,12 +41,11 @@ class Finding:
 
 def run_checks() -> list[Finding]:
     """Run all checks, in the order of the report."""
-    machine = [*check_devices(), check_cores(), check_memory(), check_disk()]
+    machine = [*check_accelerators(), check_cores(), check_memory(), check_disk()]
     return [check_python(), *check_packages(), *machine, check_lab(), check_hub()]
 
 
 def check_python() -> Finding:
-    """Check the version of Python."""
     version = platform.python_version()
     if sys.version_info < LOWEST_PYTHON:
         lowest = ".".join(map(str, LOWEST_PYTHON))
@@ -106,7 +105,7 @@ def read_tested_versions() -> dict[str, str]:
     return {_canonical_name(name): version for name, version in pairs}
 
 
-def check_devices() -> Iterator[Finding]:
+def check_accelerators() -> Iterator[Finding]:
     """Yield the accelerators that torch detects."""
     try:
         import torch
@@ -129,14 +128,12 @@ def check_devices() -> Iterator[Finding]:
 
 
 def check_cores() -> Finding:
-    """Count the CPU cores that this process may use."""
     from rlvr_cli.runs.environment import usable_cores
 
     return Finding("cores", "ok", f"{usable_cores()} ({platform.machine()})")
 
 
 def check_memory() -> Finding:
-    """Check the free main memory."""
     import psutil
 
     size = psutil.virtual_memory()
@@ -147,7 +144,6 @@ def check_memory() -> Finding:
 
 
 def check_disk() -> Finding:
-    """Check the free disk space of the current folder."""
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     detail = f"{_format_size(free)} free in {here}"

@@ -23,14 +23,12 @@ def complete_method(incomplete: str) -> list[str]:
 
 
 def complete_task(incomplete: str) -> list[str]:
-    """Return tasks that complete the word."""
     from rlvr_cli.tasks.sets import task_kinds
 
     return [name for name in task_kinds() if name.startswith(incomplete)]
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Return the runs and sweeps in the default folder that complete the word."""
     names = [path.name for path in RUNS.iterdir() if path.is_dir()] if RUNS.is_dir() else []
     return sorted(name for name in names if name.startswith(incomplete) and not name.startswith("."))
 

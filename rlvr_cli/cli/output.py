@@ -89,7 +89,6 @@ def print_waiting(task: str = "loading torch and transformers") -> None:
 
 
 def print_json(data: Any) -> None:
-    """Print ``data`` as indented JSON to standard output."""
     print(escape_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 

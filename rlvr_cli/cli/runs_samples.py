@@ -46,8 +46,8 @@ def samples(
         last = (max(files) + 1) * updates
         raise UserError(f"--step {step}: no rollout on disk. Allowed: 1 to {last}.")
     groups = rollout_groups(folder, files[rollout])
-    shown = {True, False} if right == wrong else {right}
-    records = [[record for _, record in group if record["correct"] in shown] for group in groups.values()]
+    verdicts_shown = {True, False} if right == wrong else {right}
+    records = [[record for _, record in group if record["correct"] in verdicts_shown] for group in groups.values()]
     chosen = [record for each in zip_longest(*records) for record in each if record is not None][:number]
     if form == "json":
         print_json([{name: record.get(name) for name in COLUMNS} for record in chosen])

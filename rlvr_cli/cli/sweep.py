@@ -41,7 +41,7 @@ app = App(
 
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", min=1, help="Concurrent trials. Default: as many as `slots` allows, or 1."),
+    typer.Option("--workers", metavar="N", min=1, help="Concurrent trials. Default: what `slots` allows, or 1."),
 ]
 Submit = Annotated[
     str | None,

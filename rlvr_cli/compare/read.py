@@ -234,7 +234,7 @@ def _align_tasks(request: CompareRequest, tasks: Mapping[str, TaskScores]) -> tu
                 listed = format_replicates(left_out)
                 notes.append(f"{task}: left out because not all tasks have them: {listed} of {arm}.")
     problems += [
-        f"{task}: needs at least two problems, to estimate the spread between problems."
+        f"{task}: needs at least two problems, to estimate the variance between problems."
         for task, scores in tasks.items()
         if len(scores.problems) < 2
     ]
@@ -308,7 +308,7 @@ def _few_seeds(arms: Mapping[str, Collection[Replicate]]) -> list[str]:
         single = [name for name, replicates in arms.items() if len(replicates) < 2]
         which = "per arm" if len(single) == len(arms) else f"of {ellipsize(single, 6)}"
         return [
-            f"one run {which}: there is no p-value and no verdict on its method, and intervals are over problems "
+            f"one run {which}: no p-value and no verdict on its method, and intervals are over problems "
             "alone. `rlvr sweep` with 3 or more seeds compares methods."
         ]
     if fewest >= FEW:

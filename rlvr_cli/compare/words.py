@@ -63,7 +63,7 @@ def _claim(
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {format_signed(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
-        return f"no difference can be seen between {arm} and {base}{where}: {format_signed(metric, difference)}, {over}"
+        return f"no difference detected between {arm} and {base}{where}: {format_signed(metric, difference)}, {over}"
     than, size = comparative(metric, difference.value), format_size(metric, difference)
     if contrast.verdict == "uncertain":
         return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {chance_caveat(family, contrast.p_holm)}"
@@ -84,7 +84,7 @@ def power_lines(comparison: TaskComparison) -> list[str]:
     if target is None:
         return lines
     for row, contrast in comparison.others:
-        needed, start = contrast.needed, f"to see {format_amount(metric, target)} between {row.arm} and the baseline"
+        needed, start = contrast.needed, f"to detect {format_amount(metric, target)} between {row.arm} and the baseline"
         if needed is None:
             lines.append(
                 f"{start}: the variance between runs and problems is unknown; this needs two {unit}s per arm, two "
@@ -93,14 +93,14 @@ def power_lines(comparison: TaskComparison) -> list[str]:
             continue
         seeds, problems = contrast.difference.seeds, contrast.difference.problems
         most = (
-            "can show none"
+            "detect none"
             if declared(metric).share and needed.detectable > 1
-            else "show " + format_amount(metric, needed.detectable)
+            else "detect " + format_amount(metric, needed.detectable)
         )
         sizes = f"{_format_required(needed.seeds, unit)} with {count(problems, 'problem')}; "
         sizes += f"{_format_required(needed.problems, 'problem')} with {count(seeds, unit)}"
         lines.append(
-            f"{start} in 4 of 5 repetitions: {_format_pair(needed.both, unit) if needed.both else sizes}. These "
+            f"{start} with 80% power: {_format_pair(needed.both, unit) if needed.both else sizes}. These "
             f"{count(seeds, unit)} x {count(problems, 'problem')} {most}."
         )
     return lines
@@ -130,20 +130,20 @@ def describe_power(metric: str, contrast: Contrast, unit: str) -> str:
     if needed.difference is None:
         # Estimated power does not exclude differences inside the interval.
         least = max(needed.detectable, -low, high)
-        return f"; a difference above {format_amount(metric, least)} would most likely have been seen"
+        return f"; a difference above {format_amount(metric, least)} would most likely have been detected"
     seeds, problems = contrast.difference.seeds, contrast.difference.problems
     size = format_amount(metric, needed.difference)
     if needed.detectable <= needed.difference:
         if max(-low, high) < needed.difference:
-            return f"; {size} would most likely have been seen"
-        return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
+            return f"; {size} would most likely have been detected"
+        return f"; {size} would be detected with 80% power, and the interval does not exclude it"
     if needed.seeds is not None:
-        return f"; to see {size} you would need {_round_up(needed.seeds, unit)}"
+        return f"; to detect {size} you would need {_round_up(needed.seeds, unit)}"
     if needed.problems is not None:
-        return f"; to see {size} you would need {_round_up(needed.problems, 'problem')} with {count(seeds, unit)}"
+        return f"; to detect {size} you would need {_round_up(needed.problems, 'problem')} with {count(seeds, unit)}"
     if needed.both is not None:
-        return f"; to see {size} you would need {_format_pair(needed.both, unit)}"
-    return f"; to see {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
+        return f"; to detect {size} you would need {_format_pair(needed.both, unit)}"
+    return f"; to detect {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
 
 
 def _format_pair(pair: tuple[int, int], unit: str) -> str:
@@ -158,7 +158,7 @@ def _over(contrast: Contrast, unit: str) -> str:
     if difference.low is None and difference.seeds * difference.problems == 1:
         return f"{text}, too few for an interval"
     if difference.low is None:
-        return f"{text}, the same everywhere, so there is no interval"
+        return f"{text}, all equal, so there is no interval"
     if difference.spread_of_runs and not difference.spread_of_problems:
         return f"{text} (the interval is over {unit}s alone)"
     return text

@@ -185,12 +185,12 @@ def parse_override(schema: Schema, text: str) -> Layer:
     name, equals, written = text.partition("=")
     name = name.strip()
     if not equals or not name:
-        raise ValueError("expected `section.key=value`, as in optimizer.lr=1e-6")
+        raise ValueError("must be `section.key=value`, as in optimizer.lr=1e-6")
     if isinstance(text, OptionOverride) and text.problem:
         raise ValueError(text.problem)
     path = tuple(name.split("."))
     if not all(path):
-        raise ValueError(f"`{name}` has an empty component between its dots; expected `section.key=value`")
+        raise ValueError(f"`{name}` has an empty component between its dots; must be `section.key=value`")
     for length in range(1, len(path)):
         if schema.is_known(path[:length]) and not schema.variants(path[:length]):
             key = ".".join(path[:length])

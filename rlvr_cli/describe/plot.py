@@ -103,7 +103,6 @@ def _check_spread(value: float | None) -> float:
 
 
 def plot_weights(request: PlotRequest) -> Curves:
-    """Write the chart and return its curves."""
     # Any length is valid: the normaliser is not drawn.
     methods = [config.with_max_length(1) for config in request.configs]
     drawn = weight_curves(methods, request.old_probs, spread=request.spread)
@@ -112,7 +111,6 @@ def plot_weights(request: PlotRequest) -> Curves:
 
 
 def curves_as_dict(request: PlotRequest, drawn: Curves) -> dict[str, Any]:
-    """Return the path, notes and curves as JSON values."""
     return {
         "file": str(request.out),
         "methods": list(request.names),

@@ -190,7 +190,6 @@ def _setter(presets: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
 
 
 def _changes(presets: tuple[Preset, ...]) -> Iterator[KeyChange]:
-    """Yield the keys that each modifier changed."""
     for count in range(1, len(presets)):
         before, after = (
             _resolve("+".join(preset.file or preset.name for preset in presets[:end])) for end in (count, count + 1)
@@ -256,7 +255,6 @@ def method_text(module: str) -> MethodText:
 
 
 def _indented_runs(paragraph: str) -> list[str]:
-    """Return the blocks of consecutive indented lines."""
     blocks: list[list[str]] = [[]]
     for line in paragraph.splitlines():
         if line.startswith("    "):
@@ -273,7 +271,6 @@ def unwrap(paragraph: str) -> str:
 
 
 def preset_row(preset: Preset) -> dict[str, Any]:
-    """Return a row of `rlvr methods`."""
     return {
         "name": preset.name,
         "title": preset.title,

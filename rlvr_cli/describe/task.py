@@ -111,7 +111,6 @@ def show_example(config: Task, seed: int, model: str | None = None) -> dict[str,
 
 
 def _tokenizer_and_style(model: str) -> tuple[Any, str]:
-    """Load the tokenizer and prompt style of a model, without its weights."""
     from rlvr_cli.models.load import load_model_config, load_tokenizer
     from rlvr_cli.models.source import prompt_style
 

@@ -255,7 +255,7 @@ def _request_problems(request: EvalRequest) -> list[str]:
     problems: list[str] = []
     if len(request.names) > 1:
         hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in request.names) else ""
-        problems.append(f"one run or model can be evaluated at a time; got {', '.join(request.names)}.{hint}")
+        problems.append(f"only one run or model can be evaluated at a time; got {', '.join(request.names)}.{hint}")
     if request.average_last < 1:
         problems.append(f"--average-last {request.average_last}: must be at least 1.")
     if request.split is not None and request.split not in SPLITS:

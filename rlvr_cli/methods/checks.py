@@ -114,27 +114,27 @@ def _call_unchanged(call: Callable[[Any], Any], argument: Any) -> Any:
     before, torch_state, python_state = copy.deepcopy(vars(argument)), torch.get_rng_state(), random.getstate()
     first = call(argument)
     if changed := [name for name, value in before.items() if not _equal(value, getattr(argument, name))]:
-        raise _Fault(f"changes its input {', '.join(changed)}: make new tensors, as `x = x * 2` and not `x *= 2`")
+        raise _Fault(f"modifies its input {', '.join(changed)}. Make new tensors, as `x = x * 2` and not `x *= 2`")
     if not torch.equal(torch.get_rng_state(), torch_state) or random.getstate() != python_state:
-        raise _Fault("draws random numbers: two runs of one seed would differ. The result must follow from its input")
+        raise _Fault("draws random numbers: runs of one seed would differ. The result must depend on the input alone")
     if not _equal(first, call(argument)):
-        raise _Fault("gives two results for one input: the result must follow from the input alone")
+        raise _Fault("returns different results for the same input: the result must depend on the input alone")
     return first
 
 
 def _tensor(
     result: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, valid: Tensor, about: Callable[[Any], str]
 ) -> Tensor:
-    """Return what a method returned, a tensor of one of the shapes, finite where ``valid``. Raises _Fault."""
+    """Return the result if it is a tensor of one of the shapes, finite where ``valid``. Raises _Fault."""
     if wrong := shape_problem(result, shapes, tuple(valid.shape)):
         raise _Fault(wrong)
     if dtype is not None and result.dtype != dtype:
-        raise _Fault(f"returned {result.dtype} for {dtype}; keep the dtype of the input")
+        raise _Fault(f"must return the dtype of its input, {dtype}; got {result.dtype}")
     if result.requires_grad:
-        raise _Fault("has a gradient: F A is what multiplies grad log pi and must be constant. Use .detach()")
+        raise _Fault("has a gradient: F A multiplies grad log pi and must be constant. Use .detach()")
     if len(bad := (~result.isfinite().expand(valid.shape) & valid).nonzero()):
         index = tuple(bad[0].tolist())
-        raise _Fault(f"is {float(result.expand(valid.shape)[index])} {about(index)}: it must be finite there")
+        raise _Fault(f"must be finite; got {float(result.expand(valid.shape)[index])} {about(index)}")
     tensor: Tensor = result
     return tensor
 
@@ -185,7 +185,7 @@ def _try_statistics(loss: PolicyLoss, method: Method) -> None:
     tokens = _tokens(loss)
     result = _call_unchanged(loss.statistics, tokens)
     if not isinstance(result, torch.Tensor):
-        raise _Fault(f"returned {describe_value(result)}; a tensor is wanted")
+        raise _Fault(f"must return a tensor; got {describe_value(result)}")
     turned: Any = loss.statistics(_select_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
     if not torch.allclose(result, turned, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
         raise _Fault("depends on the order of the rows: a step's rows come in any order, from several processes")
@@ -199,8 +199,8 @@ def _try_weight(loss: PolicyLoss, method: Method) -> None:
     tokens = _tokens(loss)
     statistics = _statistics(loss, tokens)
     remedy = (
-        ". What is known of the whole step comes from statistics() (needs_statistics = True); a weight of whole rows "
-        "says reads_whole_rows or per_sequence = True"
+        ". Compute numbers of the whole step in statistics() (needs_statistics = True); for a weight of whole rows "
+        "set reads_whole_rows or per_sequence = True"
     )
     _check_split(lambda step: loss.weight(step, statistics), tokens, whole_rows=loss.reads_whole_rows, remedy=remedy)
 
@@ -209,16 +209,14 @@ def _try_bounds(loss: PolicyLoss, method: Method) -> None:
     tokens = _tokens(loss)
     bounds = loss.bounds(tokens, _statistics(loss, tokens))
     if not isinstance(bounds, tuple) or len(bounds) != 2:
-        raise _Fault(f"returned {describe_value(bounds)}; (eps_low, eps_high) is wanted")
+        raise _Fault(f"must return (eps_low, eps_high); got {describe_value(bounds)}")
     for bound in bounds:
         try:
             finite = bool(torch.as_tensor(bound).expand(tokens.mask.shape).isfinite().all())
         except (RuntimeError, TypeError, ValueError):
             finite = False
         if not finite or isinstance(bound, bool):
-            raise _Fault(
-                f"returned {describe_value(bound)}: a bound is a finite number, or a tensor of the tokens' shape"
-            )
+            raise _Fault(f"must return finite numbers or tensors of the tokens' shape; got {describe_value(bound)}")
 
 
 def _rollout(component: Part, method: Method) -> Rollout:
@@ -255,10 +253,10 @@ def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
         _call_unchanged(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _row_text(rollout)
     )
     if not result.is_floating_point():
-        raise _Fault(f"returned {result.dtype}; numbers with decimals are wanted, as rollout.rewards has them")
+        raise _Fault(f"must return a floating-point tensor, as rollout.rewards; got {result.dtype}")
     unknown = rollout.rewards.isnan().unsqueeze(1) & rollout.mask.bool()
     if bool((result.expand(rows, length)[unknown] != 0).any()):
-        raise _Fault("is not 0 for a completion whose reward is NaN, which must not be learned from")
+        raise _Fault("must be 0 for a completion whose reward is NaN, which is not trained on")
     return result
 
 
@@ -273,7 +271,7 @@ def _row_text(rollout: Rollout) -> Callable[[Any], str]:
 def _try_advantages(advantage: Advantage, method: Method) -> None:
     result = _per_row(advantage.advantages, _rollout(advantage, method))
     if result.shape[1] > 1 and not advantage.per_token:
-        raise _Fault(f"gives each token its own: add `per_token: ClassVar[bool] = True`, or return ({len(result)}, 1)")
+        raise _Fault(f"differs between tokens: add `per_token: ClassVar[bool] = True`, or return ({len(result)}, 1)")
 
 
 def _try_returns(advantage: Advantage, method: Method) -> None:
@@ -293,14 +291,14 @@ def _try_factor(shaping: TokenShaping, method: Method) -> None:
     for dtype in (torch.float64, torch.float32):
         tokens = _tokens(shaping, dtype=dtype)
         if bool(((_per_token(shaping.factor, tokens, dtype) < 0) & tokens.mask.bool()).any()):
-            raise _Fault("is negative: a factor leaves the sign of the advantage alone")
+            raise _Fault("must not be negative: a factor keeps the sign of the advantage")
     _check_split(shaping.factor, _tokens(shaping), whole_rows=False)
 
 
 def _try_selected(passes: Passes, method: Method) -> None:
     names = passes.names
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise _Fault(f"has no passes: names is {names!r:.60}, and must be a tuple of names")
+        raise _Fault(f"names must be a tuple of names; got {names!r:.60}")
     tokens = _tokens(passes)
     threshold = passes.threshold(_rollout(passes, method)) if passes.needs_rollout_log_probs else None
     if threshold is not None:
@@ -311,7 +309,7 @@ def _try_selected(passes: Passes, method: Method) -> None:
             return passes.selected(step, pass_name)
 
         if bool((_per_token(selected, tokens, torch.bool) & ~tokens.mask.bool()).any()):
-            raise _Fault(f"takes padding into the pass {pass_name}: only tokens where tokens.mask is 1 are there")
+            raise _Fault(f"selects padding in the pass {pass_name}; it must select only tokens where tokens.mask is 1")
         _check_split(selected, tokens, whole_rows=False)
 
 
@@ -322,7 +320,7 @@ def _try_count(aggregation: Aggregation, method: Method) -> None:
     rows = [_select_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
     added = sum(float(aggregation.count(row.mask, row.advantages)) for row in rows)
     if abs(added - float(total)) > _ALIKE * abs(added):
-        raise _Fault(f"is {float(total):g} for six rows, and {added:g} for each of them added up: it must add up")
+        raise _Fault(f"must be additive over rows; got {float(total):g} for six rows, {added:g} as the sum of each")
 
 
 def _try_coefficients(aggregation: Aggregation, method: Method) -> None:
@@ -333,7 +331,7 @@ def _try_coefficients(aggregation: Aggregation, method: Method) -> None:
         return aggregation.coefficients(step.mask, count)
 
     if bool((_per_token(coefficients, tokens, torch.float64)[~tokens.mask.bool()] != 0).any()):
-        raise _Fault("is not 0 on padding, where tokens.mask is 0")
+        raise _Fault("must be 0 on padding, where tokens.mask is 0")
     _check_split(coefficients, tokens, whole_rows=True)
 
 

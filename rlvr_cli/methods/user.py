@@ -159,14 +159,14 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
         if not _has_name(kind):
             if not any(kind in other.__mro__[1:] for other in classes):
                 write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
-                yield f"{where} has no {key}: give it {write} ({EXAMPLE})"
+                yield f"{where} has no {key}. Add {write} ({EXAMPLE})"
             continue
         if not _section(kind):
-            yield f"{where} inherits from no part of a method that a file may define ({EXAMPLE})"
+            yield f"{where} must inherit from PolicyLoss, Advantage or another part of rlvr_cli.methods ({EXAMPLE})"
             continue
         name, taken = _name_of(kind), Shaping.registered if is_shaping else FAMILIES[_section(kind)].kinds
         if not _NAME.match(name.replace("_", "-")):
-            yield f"{where}: its name {name!r} must be of lower-case letters, digits, _ and -"
+            yield f"{where}: the name must be lower-case letters, digits, _ and -; got {name!r}"
         if name in taken:
             yield f'{where}: {key} "{name}" is taken by {taken[name].__name__}. Choose another name'
         if lacking := sorted(getattr(kind, "__abstractmethods__", ())):
@@ -175,7 +175,7 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
             yield f"{where}: main_key must be the parameter that switches it on ({EXAMPLE})"
         for parameter, field in kind.model_fields.items():
             if field.is_required():
-                yield f"{where}: {parameter} has no default; write `{parameter}: ... = Field(DEFAULT, ...)`"
+                yield f"{where}: {parameter} has no default. Write `{parameter}: ... = Field(DEFAULT, ...)`"
 
 
 def _load_preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset:
@@ -196,8 +196,8 @@ def _load_preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> P
         raise UserError(f"{where}: PRESETS must hold one MethodPreset or Modifier of a policy gradient ({EXAMPLE}).")
     if not _NAME.match(str(preset.name)) or preset.name in (*ALIASES, *METHODS, *MODIFIER_PRESETS):
         raise UserError(
-            f"{where}: the name {preset.name!r} is that of a built-in method, or has other signs than lower-case "
-            "letters, digits and -. Choose another name."
+            f"{where}: the name must be lower-case letters, digits and -, and not that of a built-in method; got "
+            f"{preset.name!r}."
         )
     if isinstance(preset, MethodPreset):
         if preset.inherits and preset.inherits not in METHODS:
@@ -211,7 +211,7 @@ def _default_preset(file: UserFile, section: str, kind: type[Part]) -> MethodPre
     name = file.path.name
     if section not in FAMILIES:
         raise UserError(
-            f"{file.location(kind.__name__)}: {kind.__name__} modifies a method, and nothing says how strongly. Write "
+            f"{file.location(kind.__name__)}: {kind.__name__} modifies a method by an unknown amount. Write "
             f'`PRESETS = (Modifier("{_name_of(kind).replace("_", "-")}", title=..., summary=..., paper=..., '
             f'sets={{"{section}.{kind.main_key}": (VALUE, "why")}}),)` ({EXAMPLE}).'
         )
@@ -228,7 +228,7 @@ def _default_preset(file: UserFile, section: str, kind: type[Part]) -> MethodPre
 
 
 def _value_problems(user_method: UserMethod) -> Iterator[str]:
-    """Yield the values of a preset that a method does not take, and the classes of its file that it leaves out."""
+    """Yield the invalid values of a preset, and the classes of its file that it does not use."""
     file, preset, method_class = user_method.file, user_method.preset, build_method_type((user_method,))
     merged = Merged(schema_of(method_class))
     for layer in (*([METHODS["grpo"]] if isinstance(preset, Modifier) else []), preset):
@@ -240,13 +240,13 @@ def _value_problems(user_method: UserMethod) -> Iterator[str]:
         if not isinstance(chosen, kind) or (isinstance(chosen, Shaping) and not chosen.is_on):
             key, value = ("kind", _name_of(kind)) if section in FAMILIES else (kind.main_key, "what switches it on")
             yield (
-                f"{file.location(kind.__name__)}: {kind.__name__} is off in {preset.name}: set {section}.{key} to "
+                f"{file.location(kind.__name__)}: {kind.__name__} is off in {preset.name}. Set {section}.{key} to "
                 f"{value} in PRESETS ({EXAMPLE})"
             )
 
 
 def _wrap_checked(function: Callable[..., Any], name: str, file: UserFile) -> Callable[..., Any]:
-    """Make the method whose errors name the file's line, and whose results are what they must be, or are refused."""
+    """Wrap a method so that errors name the file's line and invalid results raise RunError."""
     if inspect.unwrap(function) is not function:
         return function
 
@@ -267,7 +267,7 @@ def _wrap_checked(function: Callable[..., Any], name: str, file: UserFile) -> Ca
 
 
 def _result_problem(name: str, first: Any, result: Any) -> str:
-    """Return what is wrong with a result, for what was computed from ``first``: tokens, a rollout or a mask."""
+    """Return the error message for the result of a method called with ``first``: tokens, a rollout or a mask."""
     if name not in (*_PER_TOKEN, *_PER_ROW) or (mask := getattr(first, "mask", first)) is None:
         return ""
     rows, length = mask.shape
@@ -276,12 +276,12 @@ def _result_problem(name: str, first: Any, result: Any) -> str:
 
 
 def shape_problem(result: Any, shapes: Sequence[tuple[int, ...]], tokens: tuple[int, ...]) -> str:
-    """Return what is wrong with a result that must be a tensor of one of the shapes, for ``tokens`` of another."""
-    wanted = " or ".join(map(str, shapes))
+    """Return the error message for a result that is not a tensor of one of the shapes; else an empty text."""
+    allowed = " or ".join(map(str, shapes))
     if not isinstance(result, torch.Tensor):
-        return f"returned {describe_value(result)}; a tensor of shape {wanted} is wanted"
+        return f"must return a tensor of shape {allowed}; got {describe_value(result)}"
     if tuple(result.shape) not in shapes:
-        return f"returned shape {tuple(result.shape)} for tokens of shape {tokens}; wanted: {wanted}"
+        return f"must return shape {allowed} for tokens of shape {tokens}; got {tuple(result.shape)}"
     return ""
 
 
@@ -306,8 +306,8 @@ def build_recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> ty
 def _recorded_part(family: type[Part], values: Mapping[str, Any], **attributes: Any) -> type[Part]:
     def computes(self: Any, *_: Any, **__: Any) -> Any:
         raise UserError(
-            f"{getattr(self, 'kind', type(self).__name__)}: its formula is in a file of the user's, which commands "
-            "that read a run do not import."
+            f"{getattr(self, 'kind', type(self).__name__)}: its formula is in a user file, which commands that "
+            "read a run do not import."
         )
 
     attributes |= {"recorded": True, **{name: computes for name in COMPUTING if hasattr(family, name)}}

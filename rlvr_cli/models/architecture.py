@@ -186,7 +186,7 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
     if is_cached(hub_id) or (download and not is_offline() and find_connection_problem() is None):
         return _download_config(hub_id, revision)
     reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not respond"
-    return ArchitectureInfo(None, f"{hub_id} is not in the local cache and {reason}; give a folder with config.json")
+    return ArchitectureInfo(None, f"{hub_id} is not in the local cache and {reason}; use a folder with config.json")
 
 
 def _download_config(hub_id: str, revision: str | None) -> ArchitectureInfo:

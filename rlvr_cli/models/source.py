@@ -121,7 +121,9 @@ def prompt_style(model_config: Any) -> PromptStyle:
     if style is None:
         return DEFAULT_STYLE
     if style not in PROMPT_STYLES:
-        raise UserError(f"model: rlvr_prompt_style: {style!r} in config.json must be one of {', '.join(PROMPT_STYLES)}")
+        raise UserError(
+            f"model: rlvr_prompt_style in config.json must be one of {', '.join(PROMPT_STYLES)}; got {style!r}"
+        )
     return cast(PromptStyle, style)
 
 

@@ -163,7 +163,7 @@ def _write_short(comparison: TaskComparison, rows: Others) -> str:
         verdicts.append(f"{subjects} {verb} {than} {base}.")
     if unseen:
         rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
-        verdicts.append(f"No significant difference from {base} for {rest if many else join_and(unseen)}.")
+        verdicts.append(f"No difference from {base} detected for {rest if many else join_and(unseen)}.")
     if unknown:
         verdicts.append(f"No interval for {ellipsize(unknown, FEW) if many else join_and(unknown)}.")
     if single:

@@ -219,7 +219,7 @@ def summarize_change(change: MetricChange) -> str:
     start, end = (f"{estimate.value:.3f}" for estimate in (change.before, change.after))
     metric = held_out_accuracy(change.metric)
     if not change.significant:
-        return f"No significant change of {metric}: {start} {change.first}, {end} {change.last}."
+        return f"No change of {metric} detected: {start} {change.first}, {end} {change.last}."
     return f"{capitalize(metric)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
@@ -227,7 +227,7 @@ def describe_change(change: MetricChange) -> str:
     """Return `Accuracy (avg@4 on kk-gen, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (with_interval(change.metric, estimate) for estimate in (change.before, change.after))
     difference = with_interval(change.metric, change.difference, signed=True)
-    doubt = "" if change.significant else ", not significant"
+    doubt = "" if change.significant else ", no change detected"
     seeds = change.difference.seeds
     single = " One seed: the interval is over problems only." if seeds == 1 else ""
     return (

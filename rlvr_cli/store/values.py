@@ -127,7 +127,11 @@ def read_held_out(run: Run) -> HeldOut:
         raise RunError(
             f"{run.path}: has no held-out evaluations from training (validation.every={every}), which --match "
             "compares. "
-            + ("Train with validation.every=5, say." if every == 0 else "They were not reached, or were removed.")
+            + (
+                "Train with, for example, validation.every=5."
+                if every == 0
+                else "They were not reached, or were removed."
+            )
         )
     spent = run.spent
     steps, recorded, indices = last_steps(spent), list[Evaluation](), list[int]()

@@ -189,7 +189,7 @@ class _AxisReader:
             axes = [replace(axis, points=tuple(map(self._resolve_method, axis.points))) for axis in axes]
         self._check_setters(axes)
         if not axes and not self.problems:
-            message = "nothing varies: set at least one of methods, seeds, grid, zip and list"
+            message = "no axis: set at least one of methods, seeds, grid, zip and list"
             self.problems.append((str(self.file.path), message))
         for axis in axes:
             if not axis.points:

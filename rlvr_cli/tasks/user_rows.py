@@ -92,9 +92,9 @@ class UserRows(Task):
         (0.0, 1.0), description="The lowest and the highest value of each function; not enforced."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Wall-clock seconds for a call of a reward function, and for loading its file."
+        60.0, description="Timeout of a call of a reward function, and of loading its file, in wall-clock seconds."
     )
-    reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that a reward function may use.")
+    reward_memory: MemoryMiB = Field(16_384, description="Memory limit of a reward function in MiB.")
     reward_failures: Probability = Field(
         0.1,
         description="The maximum share of a call's completions without a reward because a function failed; more end "

@@ -137,9 +137,9 @@ class SandboxedTask(Task):
         500, description="Maximum number of test problems, and of dev problems; both are excluded from train."
     )
     reward_timeout: Timeout = Field(
-        60.0, description="Wall-clock seconds for a verdict; ten times that for generating the problems."
+        60.0, description="Timeout of a verdict in wall-clock seconds; ten times that for generating the problems."
     )
-    reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that the judge may use.")
+    reward_memory: MemoryMiB = Field(16_384, description="Memory limit of the judge in MiB.")
     reward_failures: Probability = Field(
         0.1,
         description="The maximum share of a rollout's completions without a verdict because the judge failed; more end "
@@ -484,7 +484,7 @@ def load_task(file: UserFile) -> type[SandboxedTask]:
         raise UserError(f"{display_path(file.path)}:1: has several tasks, {names}. Move each to a separate file.")
     if not tasks:
         wrong = next((kind for kind in classes if issubclass(kind, Task)), None)
-        reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task"
+        reason = "has no task" if wrong is None else f"{wrong.__name__} must not inherit from a built-in task"
         where = file.location("" if wrong is None else wrong.__name__)
         raise UserError(
             f"{where}: {reason}. Inherit from Task of `from rlvr_cli import Task` (`rlvr new task NAME` writes an "

@@ -214,18 +214,18 @@ def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _
     manifest, data = run.read_manifest(), prepared.config.task.data
     if "problems_sha256" not in manifest:
         raise UserError(
-            f"{run.path}: was begun with an earlier version of rlvr, which recorded no digest of its problems. Start a "
+            f"{run.path}: was started with an earlier version of rlvr, which recorded no digest of its problems. Start a "
             "new run."
         )
     if manifest["problems_sha256"] != prepared.problems_sha256():
         raise UserError(
-            f"{run.path}: its training problems (task.data={data}) are not those that it was begun with. Restore the "
+            f"{run.path}: its training problems (task.data={data}) are not those that it was started with. Restore the "
             f"data, or start a new run: rlvr train -c {run.config_path} run.name=NEW"
         )
     recorded, current = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
     if recorded.get("choices") != current["choices"]:
         raise UserError(
-            f"{run.path}: was begun with method {_describe_method(recorded)}; with the current code and data, its "
+            f"{run.path}: was started with method {_describe_method(recorded)}; with the current code and data, its "
             f"configuration means {_describe_method(current)}. A run keeps its method; start a new one."
         )
     if recorded.get("code_sha256") == current["code_sha256"]:

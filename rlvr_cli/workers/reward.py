@@ -63,7 +63,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         if not isinstance(result, (list, tuple)):
             return {"wrong": f"must return a list of numbers; got {describe_value(result)}"}
         if len(result) != count:
-            return {"wrong": f"returned {len(result)} values for {count} completions"}
+            return {"wrong": f"must return {count} values, one per completion; got {len(result)}"}
         return {"values": [parse_reward(value) for value in result], "logged": log.columns}
 
     return handle
@@ -97,7 +97,9 @@ class _RecordedValues:
         """Record a column of the rollouts: text, a number, a bool or None per completion."""
         values = [value.item() if hasattr(value, "item") else value for value in values]
         if len(values) != self._count:
-            raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
+            raise ValueError(
+                f"log_extra({column!r}) must have {self._count} values, one per completion; got {len(values)}"
+            )
         for value in values:
             if not is_loggable(value):
                 raise ValueError(f"log_extra({column!r}): must be text, None or {NUMBER}; got {describe_value(value)}")

@@ -28,11 +28,11 @@ DAEMON = (
     "        time.sleep(600)\n    os._exit(0)\n"
 )
 REWARDS = [
-    ("f", "return [1.0]", "returned 1 values for 3 completions"),
+    ("f", "return [1.0]", "must return 3 values, one per completion; got 1"),
     ("f", "import sys; sys.exit(0)", "{file}:2: SystemExit: 0"),
     ("f", "import os; os._exit(0)", "it ended its process with exit code 0"),
     ("f", "while True: pass", "f took more than"),
-    ("f", "import numpy; return numpy.full(len(completions), numpy.nan)", "returned nan (float)"),
+    ("f", "import numpy; return numpy.full(len(completions), numpy.nan)", "got nan (float)"),
     ("f", "x = bytearray(10**12)", "{file}:2: MemoryError"),
     ("f", "return [c.nothing for c in completions]", "{file}:2: AttributeError"),
 ]
@@ -50,7 +50,7 @@ TASKS = [
 ]
 METHODS = [
     *IMPORT,
-    ("weight", "import numpy; return numpy.ones((2, 3))", "{file}:29: weight of Mine returned array"),
+    ("weight", "import numpy; return numpy.ones((2, 3))", "{file}:29: weight of Mine must return"),
     ("weight", "import os; os._exit(0)", "ended its process with exit code 0 during its trial"),
     ("weight", "import sys; sys.exit(0)", "{file}:31: weight of Mine raised SystemExit: 0"),
     (
@@ -63,7 +63,7 @@ METHODS = [
     (
         "weight",
         "return None if len(tokens.mask) == 4 else tokens.ratio.detach()",
-        "{file}:29: weight of Mine returned None",
+        "{file}:29: weight of Mine must return",
     ),
     (
         "weight",

@@ -104,9 +104,9 @@ def test_what_breaks_in_a_training_alone_is_a_line_of_the_file(tmp_path: Path) -
     """A part's result is looked at wherever it is called, not only in the trial."""
     given = random_tokens()
     for body, line in (
-        ("return None", r"power.py:29: weight of Power returned None \(NoneType\); a tensor of shape"),
+        ("return None", r"power.py:29: weight of Power must return a tensor of shape .*; got None \(NoneType\)"),
         ("import numpy; return numpy.ones((2, 3))", r"power.py:29: .*\(ndarray\)"),
-        ("return tokens.ratio.detach()[:1]", r"power.py:29: weight of Power returned shape"),
+        ("return tokens.ratio.detach()[:1]", r"power.py:29: weight of Power must return shape"),
         ("import torch; torch.set_grad_enabled(False); return tokens.ratio.detach()", r"power.py:29: .*gradients"),
         ("raise SystemExit(0)", r"power.py:31: weight of Power raised SystemExit: 0"),
         ("return tokens.nothing", r"power.py:31: weight of Power raised AttributeError"),
@@ -158,13 +158,13 @@ NO_FILE = [
 BROKEN = [
     ("return tokens.ratio ** self.power", "has a gradient"),
     ("return (tokens.log_probs * 0 - 1).sqrt().detach()", "nan at ratio"),
-    ("return torch.exp(tokens.ratio.detach())", "is inf at ratio"),
-    ("return tokens.ratio.detach().mean(dim=1, keepdim=True)", r"returned shape \(6, 1\)"),
-    ("return 1.0", r"returned 1.0 \(float\)"),
-    ("return tokens.ratio.detach().float()", "keep the dtype"),
+    ("return torch.exp(tokens.ratio.detach())", "got inf at ratio"),
+    ("return tokens.ratio.detach().mean(dim=1, keepdim=True)", r"got \(6, 1\)"),
+    ("return 1.0", r"got 1.0 \(float\)"),
+    ("return tokens.ratio.detach().float()", "must return the dtype"),
     ("return tokens.ratio.detach() / tokens.ratio.detach().max()", "depends on the other rows of the batch"),
     ("r = tokens.ratio.detach(); return r / r.sum(dim=1, keepdim=True)", "depends on the other tokens of its row"),
-    ("return tokens.advantages.mul_(2.0)", "changes its input advantages"),
+    ("return tokens.advantages.mul_(2.0)", "modifies its input advantages"),
     ("return torch.rand_like(tokens.old_log_probs)", "draws random numbers"),
     ("return tokens.ratio.detach() * tokens.entropies", r"raised TypeError.*needs_entropies` \("),
     ("return tokens.ratoi.detach()", "power.py:.*raised AttributeError"),
@@ -204,7 +204,7 @@ def test_what_presets_say_must_be_a_method_of_the_file(tmp_path: Path) -> None:
         (SURPRISE.replace('(0.5, "a guess")', '(0.0, "a guess")'), "is off in surprise"),
         (SURPRISE.replace('Modifier(\n        "surprise"', 'Modifier(\n        "lopti"'), "of a built-in method"),
         (SURPRISE + "PRESETS = (*PRESETS, *PRESETS)\n", "one MethodPreset or Modifier"),
-        (SURPRISE.replace("1 + self", "-1 - self"), "is negative"),
+        (SURPRISE.replace("1 + self", "-1 - self"), "must not be negative"),
         (SURPRISE.replace('main_key: ClassVar[str] = "strength"', 'main_key: ClassVar[str] = "x"'), "main_key"),
         (f"{FILE}\n    def statistics(self, tokens):\n        return tokens.ratio.detach().mean()\n", "never called"),
         (
@@ -220,9 +220,9 @@ def test_what_presets_say_must_be_a_method_of_the_file(tmp_path: Path) -> None:
 
 def test_advantages_that_would_spoil_a_training_are_refused(tmp_path: Path) -> None:
     cases = [
-        ("return rollout.rewards.unsqueeze(1)", "is nan for a completion of reward nan"),
-        ("return rollout.rewards.nan_to_num(1.0).unsqueeze(1)", "is not 0 for a completion whose reward is NaN"),
-        ("return rollout.rewards.nan_to_num(0.0)", "returned shape"),
+        ("return rollout.rewards.unsqueeze(1)", "got nan for a completion of reward nan"),
+        ("return rollout.rewards.nan_to_num(1.0).unsqueeze(1)", "must be 0 for a completion whose reward is NaN"),
+        ("return rollout.rewards.nan_to_num(0.0)", "must return shape"),
         ("return rollout.rewards.nan_to_num(0.0).unsqueeze(1) * rollout.mask", "per_token"),
         ("return (rollout.values * 0)", "AttributeError|TypeError"),
     ]
@@ -239,11 +239,11 @@ def test_aggregations_that_would_spoil_a_training_are_refused(tmp_path: Path) ->
     cases = [
         ("return mask.double() / mask.double().sum()", "depends on the other rows"),
         ("return mask.double() / (count - count)", "inf|nan"),
-        ("return torch.ones_like(mask).double() / count", "is not 0 on padding"),
-        ("return 1 / count", "returned shape"),
+        ("return torch.ones_like(mask).double() / count", "must be 0 on padding"),
+        ("return 1 / count", "must return shape"),
         (
             "return mask.double() / count\n    def count(self, mask, advantages): return mask.double().mean()",
-            "must add up",
+            "must be additive",
         ),
     ]
     for body, said in cases:

@@ -24,10 +24,10 @@ def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:
     other = prepare_run(configure(tmp_path, "other", "dgpo")).method.fingerprint()
     ours, theirs = fingerprint["choices_sha256"][:8], other["choices_sha256"][:8]
     run.update_manifest(method_fingerprint=other)
-    with pytest.raises(UserError, match=rf"begun with method dgpo \({theirs}\).* grpo \({ours}\)"):
+    with pytest.raises(UserError, match=rf"started with method dgpo \({theirs}\).* grpo \({ours}\)"):
         resume(run)
     run.update_manifest(method_fingerprint=None)
-    with pytest.raises(UserError, match=r"begun with method \(not recorded\)"):
+    with pytest.raises(UserError, match=r"started with method \(not recorded\)"):
         resume(run)
     run.update_manifest(method_fingerprint={**fingerprint, "code_sha256": "0"})
     assert resume(run).status == "finished"
