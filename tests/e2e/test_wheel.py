@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
+from rlvr_cli import __version__
 from tests.commands import ROOT
 
 PROGRAM = """
@@ -21,6 +24,13 @@ codes = [run(words) for words in json.loads(sys.argv[1])]
 sys.exit(max(codes))
 """
 TINY = ("train.rollouts=1", "rollout.prompts=2", "rollout.group_size=2", "task.train_size=8", "run.name=tiny")
+
+
+def test_the_changelog_and_the_citation_are_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = f"## {__version__} ({citation['date-released']})"
+    assert citation["version"] == __version__ and re.findall(r"^## .*", changelog, re.MULTILINE)[0] == heading
 
 
 @pytest.fixture(scope="module")
