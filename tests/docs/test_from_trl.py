@@ -92,7 +92,7 @@ def test_both_have_the_same_updates(folder: Path, monkeypatch: pytest.MonkeyPatc
         ids = [trainer.processing_class(text)["input_ids"] for text in texts]
         return {"prompt_ids": ids, "completion_ids": [row["token_ids"] for row in rollout], "logprobs": None}
 
-    class Given(GRPOTrainer):
+    class Scripted(GRPOTrainer):
         def __init__(self, **arguments: Any) -> None:
             rows = Dataset.from_list([{"prompt": prompt, "answer": answers[prompt]} for prompt in prompts])
             super().__init__(**{**arguments, "train_dataset": rows, "rollout_func": completions})
@@ -100,7 +100,7 @@ def test_both_have_the_same_updates(folder: Path, monkeypatch: pytest.MonkeyPatc
     script = re.sub(r'"Qwen/\S+"', repr(str(LAB)), block("python"))
     here = 'output_dir="out", use_cpu=True, bf16=False, disable_tqdm=True, shuffle_dataset=False, '
     script = script.replace('output_dir="out",', here).replace("max_steps=100", f"max_steps={UPDATES}")
-    monkeypatch.setattr(trl, "GRPOTrainer", Given)
+    monkeypatch.setattr(trl, "GRPOTrainer", Scripted)
     monkeypatch.syspath_prepend(str(folder))
     made: dict[str, Any] = {}
     with contextlib.chdir(folder):
