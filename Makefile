@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-gpu gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
+.PHONY: help dist install demo test test-fast test-all test-gpu gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -27,6 +27,7 @@ help:
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
 	@echo "make site      the documentation as a site, in build/site"
+	@echo "make dist      the wheel and the source archive of a release, in dist"
 	@echo "make data      the generated problem sets in data/, and their hashes"
 	@echo "make claims    train and judge what is missing of the papers' claims, into experiments/claims (hours)"
 	@echo "make lab       rebuild a base model of the lab from its seed, into build (LAB=countdown; default kk)"
@@ -88,6 +89,10 @@ bench: $(INSTALLED)
 
 processes: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.processes
+
+# What is published: the wheel has the package with the labs and the recipes; the sdist what its tests need too.
+dist: $(INSTALLED)
+	$(BIN)/python -m hatchling build
 
 docs: $(INSTALLED)
 	$(BIN)/python -m rlvr_cli.describe.pages docs/methods

@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.nested import flatten
 from rlvr_cli.core.text import count, did_you_mean, ellipsize
 from rlvr_cli.store.evaluation import Evaluation, final_evaluations, iter_results, last
-from rlvr_cli.store.find import Run, eval_options, evaluation_command
+from rlvr_cli.store.find import Run, eval_options, sweep_evaluation_command
 from rlvr_cli.tasks.sets import problems_name
 
 
@@ -42,7 +42,7 @@ def choose_evaluations(
     for run in (run for run in runs if run.path in by_run):
         of_benchmark = by_run[run.path]
         matching[run.path] = [each for each in of_benchmark if all(_has_setting(each, *pair) for pair in filters)]
-        if not of_benchmark and (command := evaluation_command(run.dir.path)):
+        if not of_benchmark and (command := sweep_evaluation_command(run.dir.path)):
             by_command.setdefault(command, []).append(run.path)
         elif not of_benchmark:
             problems.append(_missing_message(run, benchmark))

@@ -130,12 +130,12 @@ def _find_arm(name: str, arms: Mapping[str, Sequence[Run]]) -> str:
     matches = [arm for arm, runs in arms.items() if any(name in (run.path, run.dir.name) for run in runs)]
     if len(matches) > 1:
         raise UserError(
-            f"--baseline {name}: a run of this name is in {len(matches)} arms: {ellipsize(matches, 6)}. Name the arm, or "
-            "use the run's path."
+            f"--baseline {name}: a run of this name is in {len(matches)} arms: {ellipsize(matches, 6)}. "
+            "Name the arm, or use the run's path."
         )
     if not matches:
         names = sorted(arms, key=lambda arm: not arm.startswith(name))
-        raise UserError(f"--baseline {name}: unknown arm.{did_you_mean(name, names)} Allowed: {some(names, 6)}.")
+        raise UserError(f"--baseline {name}: unknown arm.{did_you_mean(name, names)} Allowed: {ellipsize(names, 6)}.")
     return matches[0]
 
 
@@ -152,7 +152,7 @@ def _pair(
     if unpaired:
         listed = "; ".join(f"{arm}: {format_replicates(replicates[arm])}" for arm in [baseline, *unpaired])
         raise UserError(
-            f"no seed is common to the baseline and {ellipsize(unpaired, 4)} ({listed}). Runs are paired by their seed, "
+            f"no seed is common to the baseline and {ellipsize(unpaired, 4)} ({listed}). Runs are paired by seed, "
             "which gives them the same problems in the same order: train the arms with the same seeds, compare fewer "
             "arms, or use --unpaired."
         )

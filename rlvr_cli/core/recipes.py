@@ -57,7 +57,9 @@ def no_recipe(name: str) -> str:
 
 
 def summary(path: Path) -> str:
-    """Return the beginning of the comment at the top of a file, up to its first `.`, `:` or `;`; "" without one."""
+    """Return the beginning of the comment at the top of a file, up to its first `.`, `:` or `;`."""
+    if path.suffix == ".json":
+        return "A preset of launch.deepspeed as a file"
     lines = itertools.takewhile(lambda line: line.startswith("# "), read_text(path).splitlines())
     return re.split(r"[.:;](?: |$)", " ".join(line[2:].strip() for line in lines))[0]
 

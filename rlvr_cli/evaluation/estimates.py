@@ -8,8 +8,8 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.nested import flatten
-from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.sample_store import SampleKey
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
 from rlvr_cli.store.metrics import GREEDY, bounds, metric, problem_value, sample_metrics

@@ -82,7 +82,7 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         path = local_path(name)
         if (run := _run_of_checkpoint(path)) is not None:
             _check_average(name, "a checkpoint", checkpoints)
-            check_whole(path)
+            check_intact(path)
             return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
         sweep = runs_root / name.partition("/")[0]
         for folder in (runs_root / name, path, *([sweep] if name.count("/") == 1 and not path.exists() else [])):

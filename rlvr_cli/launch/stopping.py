@@ -81,9 +81,9 @@ def print_line(console: Console, text: Cell) -> None:
     """Print a plain line, ignoring write errors."""
     from rich.text import Text
 
-    safe, style = for_terminal(str(text)), style_of(text)
-    fitted = wrapped(safe, console.width) if console.is_terminal else safe
-    line = Text.from_ansi(painted(fitted, style)) if style else fitted
+    safe, style = escape_for_terminal(str(text)), style_of(text)
+    fitted = wrap_text(safe, console.width) if console.is_terminal else safe
+    line = Text.from_ansi(colourize(fitted, style)) if style else fitted
     with tolerate_write_errors(console):
         console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 

@@ -171,9 +171,7 @@ def _find_obstacles(request: CompareRequest, arms: Sequence[Arm], ready: Sequenc
         return [f"the baseline, {request.baseline}, has no {kind} yet."]
     base = next(arm.runs for arm in ready_arms if arm.name == baseline)
     if not request.unpaired and (unpaired := [arm.name for arm in ready_arms if not set(arm.runs) & set(base)]):
-        return [
-            f"runs are paired by seed, and {ellipsize(unpaired, MOST)} and {baseline} have no seed in common yet."
-        ]
+        return [f"runs are paired by seed, and {ellipsize(unpaired, MOST)} and {baseline} have no seed in common yet."]
     return []
 
 

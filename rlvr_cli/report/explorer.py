@@ -211,7 +211,8 @@ def _pack_rows(
         {
             "arms": list(names),
             "sources": [
-                {"arm": source.arm, "run": to_one_line(source.run), "of": to_one_line(source.label)} for source in sources
+                {"arm": source.arm, "run": to_one_line(source.run), "of": to_one_line(source.label)}
+                for source in sources
             ],
             "problems": [[to_one_line(name), groups[name]] for name in indices],
             "rows": columns,

@@ -11,7 +11,7 @@ from typing import Any
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
 from rlvr_cli.methods.method import AnyMethod
@@ -63,7 +63,7 @@ def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = Fal
         raise UserError(_single_arm_message(next(iter(groups.values())), by))
     rests, problems, arms = _rests(list(groups.values())), list[str](), list[Arm]()
     for name, group in groups.items():
-        with collecting(problems):
+        with collect_problems(problems):
             arms.append(_make_arm(name, group, rests))
     if problems:
         raise UserError(problems)

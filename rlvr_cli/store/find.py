@@ -94,7 +94,7 @@ def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
     runs: dict[Path, Run] = {}
     for index, name in enumerate(names):
         matches: dict[Path, list[Path]] = {}
-        with collecting(problems):
+        with collect_problems(problems):
             matches = _find_folders(name, root)
         for start, folders in matches.items():
             if start not in folders and start.resolve() not in sweeps:
@@ -107,7 +107,7 @@ def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
                 resolved = folder.resolve()
                 if resolved in runs or (folder.parent == start and folder.name in excluded):
                     continue
-                with collecting(problems):
+                with collect_problems(problems):
                     run = runs[resolved] = read_run(folder, index)
                     if not unfinished and run.manifest.get("status") != "finished":
                         problems.append(f"{folder}: {_unfinished_message(run.dir, run.manifest)}")
@@ -121,7 +121,7 @@ def _find_folders(name: str, root: Path) -> dict[Path, list[Path]]:
     """
     folders: dict[Path, list[Path]] = {}
     paths = [root / name]
-    with collecting([]):
+    with collect_problems([]):
         paths.append(local_path(name))
     for path in dict.fromkeys(paths):
         for match in sorted(_glob(path)) if has_magic(name) else [path]:
@@ -225,8 +225,7 @@ def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
     """
     if not is_sweep(folder):
         return _Trials()
-    content: dict[str, Any] | None = None
-    with collect_problems(problems):
+    try:
         content = read_trials(folder)
     except RunError as error:
         return _Trials(problems=(str(error),))
@@ -262,7 +261,7 @@ def eval_options(run: Path) -> str:
     return "".join(f" {shlex.quote(str(argument))}" for argument in _sweep_of(run).get("eval") or ())
 
 
-def evaluation_command(run: Path) -> str | None:
+def sweep_evaluation_command(run: Path) -> str | None:
     """Return the command that adds an evaluation of all trials to the run's sweep; None without one, or with `eval`."""
     content = _sweep_of(run)
     return evaluation_command(content) if content and content.get("eval") is None else None

@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.compare.evaluations import choose_evaluations, shared_problems
 from rlvr_cli.config.evaluation import HeldOutConfig
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import finite
 from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.text import did_you_mean
@@ -127,7 +127,7 @@ class Objective:
             return {}, ()
         problems, selected = list[str](), list[Run]()
         for run in evaluated:
-            with collecting(problems):
+            with collect_problems(problems):
                 selected.append(read_run(run.path))
         if problems:
             raise UserError(problems)

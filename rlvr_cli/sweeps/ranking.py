@@ -107,7 +107,7 @@ class Ranking:
             pruned = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)
             others = f" ({pruned} more pruned)" if pruned else ""
             lines.append(
-                f"Winner's curse: the best of {number} arms{others}, so this number is biased {bias}. "
+                f"Winner's curse: the best of {count} arms{others}, so this number is biased {bias}. "
                 "Confirm it with fresh seeds."
             )
         return [*lines, *self.notes]

@@ -297,9 +297,7 @@ class SandboxedTask(Task):
                 f"{count:,} were requested ({read:,} read; {dropped}). Generate more, or request fewer ({key})"
             )
         if left_out or twice:
-            print_stderr(
-                f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: dropped."
-            )
+            print_stderr(f"{self._method_line('problems')}: of the first {read:,} {split} problems {dropped}: dropped.")
         return list(problems.values())[:count]
 
     def _collect(

@@ -214,8 +214,8 @@ def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _
     manifest, data = run.read_manifest(), prepared.config.task.data
     if "problems_sha256" not in manifest:
         raise UserError(
-            f"{run.path}: was started with an earlier version of rlvr, which recorded no digest of its problems. Start a "
-            "new run."
+            f"{run.path}: was started with an earlier version of rlvr, which recorded no digest of its problems. "
+            "Start a new run."
         )
     if manifest["problems_sha256"] != prepared.problems_sha256():
         raise UserError(

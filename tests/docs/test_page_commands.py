@@ -35,7 +35,7 @@ PLANNED = re.compile(r"--submit|--processes|vllm_colocate|sweep sweeps/")
 # What shows or evaluates runs: of those of a sweep there are none where it is planned.
 OF_RUNS = ("compare", "report", "analyze", "runs", "export", "eval", "score")
 PAGES = [
-    *("tasks/own-reward.md", "tasks/own.md", "methods/own.md", "tasks/reasoning-gym.md"),
+    *("from-trl.md", "tasks/own-reward.md", "tasks/own.md", "methods/own.md", "tasks/reasoning-gym.md"),
     *sorted(f"tutorials/{path.name}" for path in (DOCS / "tutorials").glob("*.md")),
 ]
 SWEPT = pytest.mark.parametrize("swept", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["planned", "swept"])

@@ -9,6 +9,7 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.recipes import FOLDER, copyable, recipe_files
+from rlvr_cli.runs.trials import command_to_evaluate
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir, find_sweep
 from rlvr_cli.sweeps.prepare import prepare_sweep, write_sweep
@@ -50,6 +51,10 @@ def test_a_sweep_by_name_is_continued_by_path_and_the_other_way(
         assert folder.file_copy.read_text() == (ROOT / "configs/sweeps/methods.yaml").read_text()
     assert plans[0] == plans[1] == plans[2] and len(plans[0].named) == 8
     assert plans[0].command == "rlvr sweep sweeps/methods --seeds=2"
+    # Without an `eval`, a copy gets it, not the recipe.
+    evaluate = command_to_evaluate({"file": str(FOLDER / "sweeps/long.yaml"), "given": ["run.dir=x"]})
+    added = r"printf '\neval: {}\n' >> long.yaml"
+    assert evaluate == f"rlvr config recipes sweeps/long > long.yaml && {added} && rlvr sweep long.yaml run.dir=x"
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.parent.name)

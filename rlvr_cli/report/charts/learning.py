@@ -161,7 +161,9 @@ def _describe_bands(lines: Sequence[ArmLine]) -> list[str]:
         singles = {each.line.name for each in lines if len(each.line.x) and len(each.line.singles) == each.runs > 1}
         if singles and not hidden:
             names = [name for name in several if name in singles]
-            sentences.append(f"Thin lines: single runs{'' if len(names) == len(several) else f' of {join_and(names)}'}.")
+            sentences.append(
+                f"Thin lines: single runs{'' if len(names) == len(several) else f' of {join_and(names)}'}."
+            )
     single = [name for name, number in counts.items() if number == 1]
     if single:
         sentences.append(f"{join_and(single) + ': one' if several else 'One'} run, no interval over runs.")
@@ -177,9 +179,7 @@ def _describe_early_ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
     sentences = []
     apart = list(dict.fromkeys(each.line.name for each in lines if not len(each.line.x)))
     if apart:
-        sentences.append(
-            f"No mean for {join_and(apart)}: its runs have no common range; thin lines: single runs."
-        )
+        sentences.append(f"No mean for {join_and(apart)}: its runs have no common range; thin lines: single runs.")
     early = {each.line.name: each.ends for each in lines if each.ends is not None}
     if early:
         where = ", ".join(f"{name} at {end / x.divide:,.4g}" for name, end in early.items())
