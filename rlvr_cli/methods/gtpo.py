@@ -242,9 +242,9 @@ def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: 
     if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.kind_name} "
-            "gives the tokens of a row different advantages. Take an advantage that a row's tokens share "
-            f"(method.advantage=group, rloo or likelihood), or {instead}",
+            f"{setting} distinguishes rows by the sign of their advantage, and "
+            f"method.advantage.kind={advantage.kind_name} gives the tokens of a row different advantages. Use an "
+            f"advantage that a row's tokens share (method.advantage=group, rloo or likelihood), or {instead}",
         )
 
 

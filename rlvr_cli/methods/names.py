@@ -173,14 +173,15 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
         taken = own & keys
         if taken:
             raise ValueError(
-                f'"{text}": {name.base} sets {_conflicting_section(taken)} itself, which +{later} would set again. '
+                f'"{text}": {name.base} and {later} cannot be combined: both set {_conflicting_section(taken)}. '
                 f"Write grpo+{later}, or keep {name.base} and override its keys"
             )
         for earlier in name.modifiers[:number]:
             shared = flatten(tables.modifiers[earlier].values).keys() & keys
             if shared:
                 raise ValueError(
-                    f'"{text}": {earlier} and {later} both set {_conflicting_section(shared)}; keep one of them'
+                    f'"{text}": {earlier} and {later} cannot be combined: both set '
+                    f"{_conflicting_section(shared)}. Remove one"
                 )
     return name
 

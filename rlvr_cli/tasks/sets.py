@@ -118,7 +118,7 @@ def check_folder(task: Task) -> None:
     if task.is_generated:
         reason = f"the problems are generated ({task.data})"
     names = ", ".join(set_names(task.name, "train"))
-    remedy = f"Set task.data to one of {names}, or remove" if names else "Remove"
+    remedy = f"Set task.data to one of {names} or remove" if names else "Remove"
     raise UserError(
         f"task.data_dir={task.data_dir!r}: is the folder of named data sets, and {reason}. {remedy} task.data_dir."
     )

@@ -103,7 +103,7 @@ def evaluation_names() -> tuple[str, ...]:
 def unknown_name_errors(names: Sequence[str], key: str) -> list[str]:
     """Return an error for each unknown name in the option ``key``."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
-    errors = [f"{key} {name}: unknown benchmark.{did_you_mean(name, evaluation_names())}" for name in unknown]
+    errors = [f'{key}: unknown benchmark "{name}".{did_you_mean(name, evaluation_names())}' for name in unknown]
     if errors:
         errors[-1] += f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
         errors[-1] += f"Suites: {', '.join(SUITES)}."
