@@ -195,7 +195,7 @@ def _commands(command: Any, name: str) -> Iterator[str]:
 def _python() -> str:
     import rlvr_cli
 
-    named = [name for name in rlvr_cli.__all__ if name.endswith("Trainer") and name != "PolicyTrainer"]
+    named = [name for name in dir(rlvr_cli) if name.endswith("Trainer") and name != "PolicyTrainer"]
     rows = [(f"`{name}`", (getattr(rlvr_cli, name).__doc__ or "").partition("\n")[0]) for name in named]
     parts = [f"{rlvr_cli.__name__}.{place}.{name}" for name, place in sorted(rlvr_cli._MODULES.items())]
     parts = [part for part in parts if ".methods." in part]

@@ -15,122 +15,28 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from rlvr_cli.methods.acpo import ACPO
-    from rlvr_cli.methods.aspo import ASPO
-    from rlvr_cli.methods.cispo import CISPO
-    from rlvr_cli.methods.dgpo import DGPO
-    from rlvr_cli.methods.gppo import GPPO
-    from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
-    from rlvr_cli.methods.gspo import GSPO
-    from rlvr_cli.methods.likelihood import LikelihoodAdvantage
-    from rlvr_cli.methods.lopti import ByProbability, OnePass
-    from rlvr_cli.methods.ppo import GAEAdvantage
-    from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
-    from rlvr_cli.methods.rloo import RLOOAdvantage
-    from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
-    from rlvr_cli.tasks.user_task import UserTask as Task
-    from rlvr_cli.training.start import resume, train
-    from rlvr_cli.training.trainer import PolicyTrainer
+    from rlvr_cli.methods.acpo import ACPO as ACPO
+    from rlvr_cli.methods.aspo import ASPO as ASPO
+    from rlvr_cli.methods.cispo import CISPO as CISPO
+    from rlvr_cli.methods.dgpo import DGPO as DGPO
+    from rlvr_cli.methods.gppo import GPPO as GPPO
+    from rlvr_cli.methods.grpo import GroupAdvantage as GroupAdvantage
+    from rlvr_cli.methods.grpo import PPOClip as PPOClip
+    from rlvr_cli.methods.gspo import GSPO as GSPO
+    from rlvr_cli.methods.likelihood import LikelihoodAdvantage as LikelihoodAdvantage
+    from rlvr_cli.methods.lopti import ByProbability as ByProbability
+    from rlvr_cli.methods.lopti import OnePass as OnePass
+    from rlvr_cli.methods.ppo import GAEAdvantage as GAEAdvantage
+    from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage as ReinforcePPAdvantage
+    from rlvr_cli.methods.rloo import RLOOAdvantage as RLOOAdvantage
+    from rlvr_cli.methods.unclipped import ImportanceSampling as ImportanceSampling
+    from rlvr_cli.methods.unclipped import NoImportanceSampling as NoImportanceSampling
+    from rlvr_cli.tasks.user_task import UserTask
+    from rlvr_cli.training.start import resume as resume
+    from rlvr_cli.training.start import train as train
+    from rlvr_cli.training.trainer import PolicyTrainer as PolicyTrainer
 
-    # Created from the methods' presets (``MethodPreset.trainer``).
-    class ACPOMaxTrainer(PolicyTrainer): ...
-
-    class ACPOMeanTrainer(PolicyTrainer): ...
-
-    class ACPOTrainer(PolicyTrainer): ...
-
-    class ASPOTrainer(PolicyTrainer): ...
-
-    class CEGPPOTrainer(PolicyTrainer): ...
-
-    class CISPOTrainer(PolicyTrainer): ...
-
-    class CLTrainer(PolicyTrainer): ...
-
-    class DAPOTrainer(PolicyTrainer): ...
-
-    class DGPOTrainer(PolicyTrainer): ...
-
-    class DrGRPOTrainer(PolicyTrainer): ...
-
-    class GPPOTrainer(PolicyTrainer): ...
-
-    class GRPOTrainer(PolicyTrainer): ...
-
-    class GSPOTrainer(PolicyTrainer): ...
-
-    class GTPOTrainer(PolicyTrainer): ...
-
-    class LoptiTrainer(PolicyTrainer): ...
-
-    class NLTrainer(PolicyTrainer): ...
-
-    class PLTrainer(PolicyTrainer): ...
-
-    class PPOTrainer(PolicyTrainer): ...
-
-    class RAFTPPTrainer(PolicyTrainer): ...
-
-    class ReinforcePPTrainer(PolicyTrainer): ...
-
-    class ReweightTrainer(PolicyTrainer): ...
-
-    class RLOOTrainer(PolicyTrainer): ...
-
-    class TNCLTrainer(PolicyTrainer): ...
-
-    class TNNLTrainer(PolicyTrainer): ...
-
-    class TNPLTrainer(PolicyTrainer): ...
-
-
-__all__ = [
-    "ACPO",
-    "ASPO",
-    "CISPO",
-    "DGPO",
-    "GPPO",
-    "GSPO",
-    "ACPOMaxTrainer",
-    "ACPOMeanTrainer",
-    "ACPOTrainer",
-    "ASPOTrainer",
-    "ByProbability",
-    "CEGPPOTrainer",
-    "CISPOTrainer",
-    "CLTrainer",
-    "DAPOTrainer",
-    "DGPOTrainer",
-    "DrGRPOTrainer",
-    "GAEAdvantage",
-    "GPPOTrainer",
-    "GRPOTrainer",
-    "GSPOTrainer",
-    "GTPOTrainer",
-    "GroupAdvantage",
-    "ImportanceSampling",
-    "LikelihoodAdvantage",
-    "LoptiTrainer",
-    "NLTrainer",
-    "NoImportanceSampling",
-    "OnePass",
-    "PLTrainer",
-    "PPOClip",
-    "PPOTrainer",
-    "PolicyTrainer",
-    "RAFTPPTrainer",
-    "RLOOAdvantage",
-    "RLOOTrainer",
-    "ReinforcePPAdvantage",
-    "ReinforcePPTrainer",
-    "ReweightTrainer",
-    "TNCLTrainer",
-    "TNNLTrainer",
-    "TNPLTrainer",
-    "Task",
-    "resume",
-    "train",
-]
+    Task = UserTask
 
 # The modules (and names there) of all names but the trainers of the methods.
 _MODULES = {
@@ -158,12 +64,22 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _MODULES.get(name, "").partition(":")
-    value = getattr(import_module(f"{__name__}.{module}"), attribute or name) if module else _make_trainer(name)
+    if module:
+        value = getattr(import_module(f"{__name__}.{module}"), attribute or name)
+    elif name.endswith("Trainer") and name in _trainers():
+        value = _make_trainer(name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _trainers() -> dict[str, str]:
+    """Return class name -> method of the trainers that are named after a method."""
+    from rlvr_cli.methods.names import METHODS
+
+    return {preset.trainer: name for name, preset in METHODS.items() if preset.trainer}
 
 
 def _make_trainer(name: str) -> type[PolicyTrainer]:
@@ -171,10 +87,10 @@ def _make_trainer(name: str) -> type[PolicyTrainer]:
     from rlvr_cli.methods.names import METHODS
     from rlvr_cli.training.trainer import PolicyTrainer
 
-    preset = next(preset for preset in METHODS.values() if preset.trainer == name)
+    preset = METHODS[_trainers()[name]]
     doc = f"{preset.title} (`rlvr methods show {preset.name}`)."
     return type(name, (PolicyTrainer,), {"default_method": preset.name, "__doc__": doc, "__module__": __name__})
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES, *_trainers()})
