@@ -88,7 +88,7 @@ def _reward(label: str, **more: Any) -> Metric:
 
 
 def _kl(label: str, note: str, **more: Any) -> Metric:
-    return Metric(label, lowest=0.0, unit="nats", axis="nats a token", note=note, log_scale=True, **more)
+    return Metric(label, lowest=0.0, unit="nats", axis="nats per token", note=note, log_scale=True, **more)
 
 
 def _region(label: str) -> Metric:
@@ -111,11 +111,11 @@ METRICS: dict[str, Metric] = {
         training=(RL,),
         curve="reward",
         title="Reward",
-        axis="mean reward of a completion",
+        axis="mean reward per completion",
     ),
     "clean_reward": _reward(
         "reward of the verifier",
-        axis="mean reward of a completion",
+        axis="mean reward per completion",
         note="The verifier's rewards; training used others, with the method's noise or entropy.",
         of_method=lambda method: method.policy is not None and bool(method.policy.reward.terms),
     ),
@@ -125,13 +125,13 @@ METRICS: dict[str, Metric] = {
         training=(RL,),
         curve="accuracy",
         title="Accuracy in training",
-        axis="right completions",
+        axis="correct completions",
     ),
     GREEDY: _share("greedy accuracy", "higher", of_sample=lambda sample: float(sample["correct"])),
     # The accuracy of the held-out evaluations in training: `eval/avg@4`, `eval/greedy`.
-    "eval": _share(HELD_OUT, "higher", curve=HELD_OUT, axis="right answers"),
+    "eval": _share(HELD_OUT, "higher", curve=HELD_OUT, axis="correct answers"),
     "format": _share("format", "higher", title="Format in training", axis="format reward, share of its range"),
-    "loss": Metric("loss", lowest=0.0, unit="nats", better="lower", training=(SFT,), curve="loss", axis="nats a token"),
+    "loss": Metric("loss", lowest=0.0, unit="nats", better="lower", training=(SFT,), curve="loss", axis="nats per token"),
     "token_accuracy": _share(
         "token accuracy", "higher", training=(SFT,), curve="token accuracy", axis="tokens predicted"
     ),
@@ -141,7 +141,7 @@ METRICS: dict[str, Metric] = {
         unit="nats",
         training=(RL, SFT),
         curve="entropy",
-        axis="nats a token",
+        axis="nats per token",
         note="Mean over the tokens of a rollout's updates.",
         log_scale=True,
     ),
@@ -155,7 +155,7 @@ METRICS: dict[str, Metric] = {
         training=(RL,),
         curve="length",
         title="Length",
-        axis="tokens a completion",
+        axis="tokens per completion",
     ),
     "truncated": _share(
         "truncated share",
@@ -163,7 +163,7 @@ METRICS: dict[str, Metric] = {
         of_sample=lambda sample: sample["truncated"],
         training=(RL,),
         title="Truncated completions",
-        axis="cut at the limit",
+        axis="truncated",
     ),
     "diversity": _share(
         "diversity",
@@ -192,7 +192,7 @@ METRICS: dict[str, Metric] = {
         lowest=0.0,
         unit="nats",
         title="Mismatch of sampler and trainer",
-        axis="nats a token",
+        axis="nats per token",
         note="Of runs with an inexact sampler: stale weights, or different rounding.",
         log_scale=True,
     ),
