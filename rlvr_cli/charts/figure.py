@@ -99,7 +99,7 @@ def render_svg(
 
     Args:
         chart: an altair chart or a Vega-Lite specification.
-        rows: of its named data sets, which altair would copy in every step.
+        rows: name -> rows of a data set of the chart; altair would copy inline data in every layer.
     """
     import vl_convert
 

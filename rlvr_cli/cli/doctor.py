@@ -166,6 +166,7 @@ def check_lab() -> Finding:
 
 def check_hub() -> Finding:
     """Check that the Hugging Face hub is reachable; the lab needs no network."""
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -178,8 +179,9 @@ def check_hub() -> Finding:
             return Finding("hub", "ok", f"{safe_address} answers")
     except urllib.error.HTTPError as error:
         return Finding("hub", "ok", f"{safe_address} answers (status {error.code})")
-    except (OSError, ValueError) as error:
-        return Finding("hub", "note", f"{safe_address} does not answer ({error}): only cached models and data")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = redact_secrets(str(error))
+        return Finding("hub", "note", f"{safe_address} does not answer ({reason}): only cached models and data")
 
 
 def _canonical_name(name: str) -> str:
@@ -203,7 +205,7 @@ def command(form: Format = "table") -> None:
     findings = run_checks()
     if form == "json":
         print_json(
-            [{"name": each.name, "status": each.status, "found": each.detail, "fix": each.fix} for each in findings]
+            [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in findings]
         )
     else:
         _print_findings(findings)
@@ -218,5 +220,5 @@ def _print_findings(findings: list[Finding]) -> None:
         if finding.fix:
             echo(f"\n{finding.name}: {finding.detail}\n  {finding.fix}")
     problems = sum(finding.status == "problem" for finding in findings)
-    summary = f"{problems} problem{'' if problems == 1 else 's'}; fix with the commands above."
+    summary = f"{problems} problem{'' if problems == 1 else 's'}; see the fixes above."
     echo("\n" + (summary if problems else "Nothing required is missing."))

@@ -143,18 +143,17 @@ def command(
     tables = []
     for table in job_tables:
         content = build_overview(table, jobs, outcomes)
-        path = None
         if table.suite is not None:
-            path = write_overview(table.suite.name, table.rows, jobs, outcomes, content)
-            content["file"] = str(path)
+            content["file"] = str(write_overview(table.suite.name, table.rows, jobs, outcomes, content))
         tables.append(content)
-        if form != "json":
-            _print_overview(content, path)
     if form == "json":
         print_json({"evaluations": results, "tables": tables} if tables else results[0])
+        return
+    for content in tables:
+        _print_overview(content)
 
 
-def _print_overview(content: dict[str, Any], path: Path | None) -> None:
+def _print_overview(content: dict[str, Any]) -> None:
     from rlvr_cli.evaluation.overview import format_averages, overview_table
 
     name = f"suite {content['suite']}, {content['paper']}" if content["suite"] else "benchmarks"
@@ -165,8 +164,8 @@ def _print_overview(content: dict[str, Any], path: Path | None) -> None:
         echo("* = the paper's figure")
     for line in [*format_averages(content), *(f"- {note}" for note in content["notes"])]:
         echo(line)
-    if path is not None:
-        echo(f"suite: {path}")
+    if "file" in content:
+        echo(f"suite: {content['file']}")
 
 
 def _print_evaluation(outcome: Evaluation, comparison: PairedComparison | None) -> None:

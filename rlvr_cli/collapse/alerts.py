@@ -14,6 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from rlvr_cli.core.files import finite
+from rlvr_cli.core.text import count
 
 PREFIX = "alert/"
 NO_SIGNAL, NON_FINITE = "no_signal", "non_finite"
@@ -23,8 +24,9 @@ MEANINGS = {
     "entropy_explosion": "the policy may be losing its abilities",
     "length_collapse": "the policy may be skipping the reasoning",
     "length_explosion": "the policy may be rambling",
-    NON_FINITE: "a loss, gradient or reward was not finite and left out",
-    NO_SIGNAL: "no completion had an advantage",
+    NON_FINITE: "a loss, gradient or reward was not finite; its update was skipped",
+    # Its evidence ends with a remedy.
+    NO_SIGNAL: "",
 }
 PATTERNS = tuple(name for name in MEANINGS if name != NO_SIGNAL)
 # Monitored besides accuracy.
@@ -32,9 +34,9 @@ _COLUMNS = ("length", "entropy", "diversity", "truncated")
 # Consecutive rollouts without a signal before an alert; a single one may be chance.
 IDLE_ROLLOUTS = 3
 # An alert that recurs within this number of rollouts is not reported again.
-PAUSE = 10
+MERGE_ROLLOUTS = 10
 # Minimum share of truncated completions for the token limit to explain zero accuracy.
-MOSTLY_CUT = 0.5
+MIN_TRUNCATED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Thresholds:
     """The thresholds of the rules; factors are relative to the run's start.
 
     Attributes:
-        start: number of first rollouts, the reference. window: minimum number of last rollouts, extended to
-            ``window_problems`` problems, below which accuracy is too noisy.
+        start: number of first rollouts, the reference. window: number of last rollouts to average, extended
+            until they hold ``window_problems`` problems.
         accuracy_drop, accuracy_errors: an accuracy drop is at least this share of the best window, and this many
             standard errors.
         solved: accuracy at the start above which no improvement is required.
@@ -81,7 +83,8 @@ class Alert:
         return self.name.replace("_", " ")
 
     def __str__(self) -> str:
-        return f"{self.title}: {self.evidence}; {MEANINGS[self.name]}"
+        meaning = MEANINGS[self.name]
+        return f"{self.title}: {self.evidence}{'; ' if meaning else ''}{meaning}"
 
 
 def active_alerts(row: Mapping[str, Any]) -> str:
@@ -136,9 +139,11 @@ class AlertMonitor:
             self.add(row)
 
     def add(self, row: Mapping[str, Any]) -> list[Alert]:
-        """Add a line; return its alerts that were not active in the ``PAUSE`` rollouts before."""
+        """Add a line; return its alerts that were not active in the ``MERGE_ROLLOUTS`` rollouts before."""
         rollout = row["rollout"]
-        recent = set[str]().union(*(self._active.get(earlier, ()) for earlier in range(rollout - PAUSE, rollout + 1)))
+        recent = set[str]().union(
+            *(self._active.get(earlier, ()) for earlier in range(rollout - MERGE_ROLLOUTS, rollout + 1))
+        )
         if rollout not in self._rows:
             self._rows[rollout] = row
             for name, values in self._columns.items():
@@ -152,7 +157,7 @@ class AlertMonitor:
         skips = finite(row.get("skips")) or 0.0
         if skips > self._skips:
             self._skips = skips
-            self._active[rollout].setdefault(NON_FINITE, f"{skips:.0f} skips")
+            self._active[rollout].setdefault(NON_FINITE, count(round(skips), "skipped update"))
         active = self._active[rollout].items()
         return [Alert(name, rollout, rollout, True, evidence) for name, evidence in active if name not in recent]
 
@@ -162,13 +167,13 @@ class AlertMonitor:
         return {f"{PREFIX}{name}": int(name in self._active.get(rollout, {})) for name in names}
 
     def alerts(self) -> list[Alert]:
-        """Return all alerts of the run by first rollout; recurrences within ``PAUSE`` rollouts are merged."""
+        """Return all alerts of the run by first rollout; recurrences within ``MERGE_ROLLOUTS`` rollouts are merged."""
         spans: dict[str, list[Alert]] = {}
         newest = max(self._rows, default=0)
         for rollout, active in sorted(self._active.items()):
             for name, evidence in active.items():
                 periods = spans.setdefault(name, [])
-                if periods and rollout - periods[-1].last <= PAUSE:
+                if periods and rollout - periods[-1].last <= MERGE_ROLLOUTS:
                     earlier = periods.pop()
                     first, evidence = earlier.first, earlier.evidence
                 else:
@@ -191,7 +196,7 @@ class AlertMonitor:
         return f"{len(idle)} of {len(self._rows)} rollouts had no signal ({reason}), {ending}"
 
     def _records_signal(self, rollout: int) -> bool:
-        """Return whether the advantages of ``rollout`` are recorded, which imitation has none of."""
+        """Return whether the advantages of ``rollout`` are recorded, which imitation methods do not have."""
         return "nonzero_advantage" in self._rows.get(rollout, {})
 
     def _is_idle(self, rollout: int) -> bool:
@@ -211,7 +216,7 @@ class AlertMonitor:
         if drop:
             yield "accuracy_drop", drop
         truncated = _median(self._columns["truncated"][-self.window :]) or 0.0
-        if not harm and truncated < MOSTLY_CUT:
+        if not harm and truncated < MIN_TRUNCATED_SHARE:
             return
         length, entropy, diversity = map(self._factor, ("length", "entropy", "diversity"))
         if entropy and diversity and entropy[0] <= limits.lower and diversity[0] <= limits.low_diversity and harm:
@@ -220,7 +225,7 @@ class AlertMonitor:
             yield "entropy_explosion", f"{entropy[1]}, {drop}"
         if length and length[0] <= limits.lower and harm:
             yield "length_collapse", f"{length[1]}, {harm}"
-        if length and length[0] >= limits.higher and (drop or truncated >= MOSTLY_CUT):
+        if length and length[0] >= limits.higher and (drop or truncated >= MIN_TRUNCATED_SHARE):
             yield "length_explosion", f"{length[1]}, {drop or f'{truncated:.0%} cut at the token limit'}"
 
     def _factor(self, name: str) -> tuple[float, str] | None:
@@ -295,7 +300,7 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         )
     if accuracy == 1.0:
         return f"all completions were right ({mean_reward})", "Nothing is left to learn here: use harder problems."
-    if accuracy == 0.0 and truncated is not None and truncated >= MOSTLY_CUT:
+    if accuracy == 0.0 and truncated is not None and truncated >= MIN_TRUNCATED_SHARE:
         return (
             f"no completion was right, {truncated:.0%} were cut at the token limit ({mean_reward})",
             "Raise rollout.max_new_tokens, or use a model that answers sooner.",

@@ -93,9 +93,9 @@ def power_lines(comparison: TaskComparison) -> list[str]:
             continue
         seeds, problems = contrast.difference.seeds, contrast.difference.problems
         most = (
-            "detect none"
+            "cannot detect any difference"
             if declared(metric).share and needed.detectable > 1
-            else "detect " + format_amount(metric, needed.detectable)
+            else "can detect " + format_amount(metric, needed.detectable)
         )
         sizes = f"{_format_required(needed.seeds, unit)} with {count(problems, 'problem')}; "
         sizes += f"{_format_required(needed.problems, 'problem')} with {count(seeds, unit)}"
@@ -116,7 +116,7 @@ def baseline_cost(comparison: TaskComparison) -> str:
         return f"{spent[cost]:,.1f} s{range_}"
 
     return (
-        f"cost of {comparison.scores.baseline}, a run: {spent['rollouts']:,.6g} rollouts, "
+        f"mean cost of a run of {comparison.scores.baseline}: {spent['rollouts']:,.6g} rollouts, "
         f"{spent['updates']:,.6g} updates, {spent['tokens']:,.0f} tokens sampled, {seconds('update_seconds')} of "
         f"updates, {seconds('seconds')} in all"
     )
@@ -252,7 +252,7 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
     tests += [
         f"permutation of whole runs between {row.arm} and {base}: p {format_p(test.p_value)}, of "
-        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals; smallest possible "
+        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} assignments of runs to the arms; smallest possible "
         f"p {format_p(test.smallest)}"
         for row, contrast in comparison.others
         if (test := contrast.permutation) is not None
@@ -289,9 +289,9 @@ VERDICTS = {
     "higher": "higher",
     "lower": "lower",
     "uncertain": "may differ",
-    "unseen": "no difference seen",
+    "unseen": "no difference detected",
     "unknown": "no interval",
-    "single": "of these runs",
+    "single": "single run",
 }
 
 
@@ -329,7 +329,7 @@ def comparative(metric: str, difference: float) -> str:
 
 def chance_caveat(family: int, p_value: float | None) -> str:
     """Return why a difference whose interval excludes 0 may still be due to chance."""
-    return f"of {family} comparisons one may look like this by chance (p = {format_p(p_value)} after Holm's correction)"
+    return f"with {family} comparisons, one such difference may arise by chance (p = {format_p(p_value)} after Holm's correction)"
 
 
 def format_p(p_value: float | None) -> str:

@@ -40,10 +40,10 @@ def problem_metrics(
     spellings = same or [{} for _ in problems]
     rows = []
     for problem, group, votes in zip(problems, sampled, spellings, strict=True):
-        if votes:
-            group = [{**sample, "answer": votes.get(sample["answer"], sample["answer"])} for sample in group]
+        voting = [{**sample, "answer": votes.get(sample["answer"], sample["answer"])} for sample in group]
         greedy = [samples[problem.id, GREEDY]] if settings.greedy else []
-        rows.append({name: problem_value(name, greedy if name == GREEDY else group) for name in names})
+        rows.append({name: problem_value(name, greedy if name == GREEDY else voting) for name in names})
+    # Metrics are averaged by name: a metric unknown for a problem is omitted for all.
     complete = [name for name in names if all(row[name] is not None for row in rows)]
     return [
         ProblemValues(problem.id, problem.subgroup, {name: row[name] for name in complete}, votes)  # type: ignore[misc]

@@ -110,8 +110,8 @@ class ACPO(PolicyLoss):
         return of_token, of_token
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        where = self.regions(tokens, statistics)
-        return torch.where(where.LN | where.HP, 0.0, tokens.ratio.detach())
+        regions = self.regions(tokens, statistics)
+        return torch.where(regions.LN | regions.HP, 0.0, tokens.ratio.detach())
 
     def _bin_edges(self, probabilities: Tensor) -> Tensor:
         shares = torch.linspace(0, 1, self.bins + 1, dtype=torch.float64, device=probabilities.device)

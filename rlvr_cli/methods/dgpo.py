@@ -38,13 +38,13 @@ class DGPO(PolicyLoss):
         return self.eps_low, self.eps_high
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        where = self.regions(tokens)
+        regions = self.regions(tokens)
         log_ratio = (tokens.log_probs - tokens.old_log_probs).detach()
         lowest = math.log(1 - self.eps_low) if self.eps_low < 1 else -math.inf
         # Both exponents are cut at 0, their value at the bound: neither power can overflow, in its region or outside.
-        below = self.n * (log_ratio - lowest).clamp(max=0)
-        above = -(log_ratio - math.log1p(self.eps_high)).clamp(min=0) / self.m
-        exponent = torch.where(where.LN, below, torch.where(where.HP, above, 0.0))
+        decay_below = self.n * (log_ratio - lowest).clamp(max=0)
+        decay_above = -(log_ratio - math.log1p(self.eps_high)).clamp(min=0) / self.m
+        exponent = torch.where(regions.LN, decay_below, torch.where(regions.HP, decay_above, 0.0))
         return torch.exp(log_ratio + exponent)
 
 

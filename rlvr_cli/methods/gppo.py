@@ -50,9 +50,9 @@ class GPPO(PolicyLoss):
         return self.eps_low, self.eps_high
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        where = self.regions(tokens)
-        weight = torch.where(where.LN, self.beta1 * (1 - self.eps_low), tokens.ratio.detach())
-        weight = torch.where(where.HP, self.beta2 * (1 + self.eps_high), weight)
+        regions = self.regions(tokens)
+        weight = torch.where(regions.LN, self.beta1 * (1 - self.eps_low), tokens.ratio.detach())
+        weight = torch.where(regions.HP, self.beta2 * (1 + self.eps_high), weight)
         return weight if self.dual_clip is None else torch.where(dual_clip_mask(tokens, self.dual_clip), 0.0, weight)
 
 

@@ -56,9 +56,9 @@ class PPOClip(PolicyLoss):
         return self.eps_low, self.eps_high
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        where = self.regions(tokens)
+        regions = self.regions(tokens)
         ratio = tokens.ratio.detach()
-        cut = where.LN | where.HP
+        cut = regions.LN | regions.HP
         if self.dual_clip is not None:
             cut = cut | dual_clip_mask(tokens, self.dual_clip)
         return torch.where(cut, 0.0, ratio)

@@ -52,9 +52,9 @@ class GSPO(PolicyLoss):
         return regions(tokens, self.eps_low, self.eps_high, ratio)
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-        where = self.regions(tokens)
+        regions = self.regions(tokens)
         log_ratio = self.log_sequence_ratio(tokens)
-        cut = where.LN | where.HP | (log_ratio > self.max_log_ratio)
+        cut = regions.LN | regions.HP | (log_ratio > self.max_log_ratio)
         return torch.where(cut, 0.0, torch.exp(log_ratio.clamp(max=self.max_log_ratio)))
 
 

@@ -51,7 +51,7 @@ def gae(token_rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: 
 def value_loss(
     predictions: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, count: Tensor, value_clip: float | None
 ) -> Tensor:
-    """Return () the part of a step's value loss from B rows; differentiable in ``predictions``.
+    """Return () the B rows' share of a step's value loss; differentiable in ``predictions``.
 
     Args:
         predictions: (B, T) v of the value head now. old_values: (B, T) V at sampling. returns: (B, T). mask: (B, T).

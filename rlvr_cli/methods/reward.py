@@ -14,7 +14,7 @@ How we differ from the papers:
 - It doesn't cover graded rewards. They are mirrored in the task's range, which is not the reward of the opposite
   verdict: with Knights & Knaves' 3, -0.5, -1 and -3, a flipped malformed answer gets 3, a readable wrong one 0.5.
 - The entropy is that of the sampling policy over the whole vocabulary, without gradient; a completion without any valid
-  token gets reward 0.
+  token has no reward (NaN) and is left out.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ class Reward(Part):
         if self.source == "entropy_min" and advantage.needs_correct:
             yield Contradiction(
                 ("method.reward.source", "method.advantage.kind"),
-                "method.reward.source=entropy_min is a reward from the policy's entropy, and method.advantage.kind="
-                f"{advantage.kind_name} trains by the verifier's verdict, which this reward is not. Set "
-                "method.advantage=group",
+                "method.reward.source=entropy_min uses no verifier, but method.advantage.kind="
+                f"{advantage.kind_name} needs its verdicts. Set method.advantage=group",
             )
         if self.noise > 0 and self.source == "entropy_min":
             yield Contradiction(
@@ -85,14 +84,16 @@ class Reward(Part):
             )
 
 
-PAPER_1 = Paper("Maximizing Confidence Alone Improves Reasoning", "Prabhudesai et al.", "2505.22660")
-PAPER_2 = Paper("Towards Understanding the Optimization Landscape of GRPO and its Variants", "Jain et al.", None)
+RENT_PAPER = Paper("Maximizing Confidence Alone Improves Reasoning", "Prabhudesai et al.", "2505.22660")
+LANDSCAPE_PAPER = Paper(
+    "Towards Understanding the Optimization Landscape of GRPO and its Variants", "Jain et al.", None
+)
 PRESETS = (
     Modifier(
         "entropy-min",
         title="Entropy minimisation",
         summary="Rewards certainty instead of correctness: minus the mean token entropy.",
-        paper=PAPER_1,
+        paper=RENT_PAPER,
         golden=("entropy_min_reward",),
         extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
         sets={"reward.source": ("entropy_min", "landscape paper, appendix C, after Prabhudesai et al.")},
@@ -101,7 +102,7 @@ PRESETS = (
         "noise",
         title="Noisy rewards",
         summary="Mirrors the reward of a quarter of the completions in the task's range (0 becomes 1, 1 becomes 0).",
-        paper=PAPER_2,
+        paper=LANDSCAPE_PAPER,
         golden=("noisy_rewards",),
         sets={
             "reward.noise": (

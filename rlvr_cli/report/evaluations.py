@@ -89,7 +89,7 @@ def metrics_table(setting: EvaluatedSetting) -> Table | None:
         f"{setting.title}, {count(len(ids), 'problem')}",
         ("metric", *(f"{name} [95%]" for name in setting.arms)),
         rows,
-        note=f"Means over problems and runs ({seeds}). Paired differences may be significant although intervals "
+        note=f"Means over problems and runs ({seeds}). Paired differences can be significant even if intervals "
         "overlap.",
     )
 
@@ -177,10 +177,10 @@ class MetricChange:
 
     @property
     def significant(self) -> bool:
-        """Return True if the interval of the difference excludes 0, or all differences are equal."""
+        """Return True if the interval of the difference excludes 0, or all differences are equal and not 0."""
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
-            return self.difference.seeds * self.difference.problems > 1
+            return self.difference.value != 0 and self.difference.seeds * self.difference.problems > 1
         return low > 0 or high < 0
 
     @property
@@ -380,7 +380,7 @@ def _make_budgets_table(comparisons: Mapping[str, TaskComparison], base: str) ->
     samples = f" x {count(scores.samples, 'sample')}" if scores.samples else ", greedy"
     corrected = "p: Holm-adjusted within a budget. " if first.tested else ""
     return Table(
-        f"At equal budget: difference to {base} [95%]",
+        f"At equal budget: difference from {base} [95%]",
         ("budget", *arms),
         rows,
         note=f"{metric_name(scores.metric).strip()} of held-out evaluations during training "

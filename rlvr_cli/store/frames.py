@@ -66,7 +66,7 @@ def arms(runs: pd.DataFrame) -> pd.DataFrame:
 def steps(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per optimizer step: ``run``, arm, seed, step, rollout, metrics.jsonl and timings.jsonl.
 
-    Held-out accuracies are columns such as ``eval/avg@4``, set in steps before an evaluation.
+    Held-out accuracies are columns such as ``eval/avg@4``, set on the step that an evaluation follows.
     """
     rows = []
     for head in _heads(runs):
@@ -114,7 +114,7 @@ def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def last(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return the evaluation of the last checkpoint for each run and setting, by the rule of the commands."""
+    """Return the evaluation of the last checkpoint for each run and setting, as `rlvr compare` selects it."""
     settings = [name for name in evaluations if name in _SETTINGS or name.startswith(("task.", "sampling."))]
     ranked = evaluations.sort_values(["step", "problems", "samples", "evaluation"], na_position="first")
     groups = ranked.groupby(["run", *(ranked[name].map(repr) for name in settings)])

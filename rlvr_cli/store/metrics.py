@@ -131,7 +131,9 @@ METRICS: dict[str, Metric] = {
     # The accuracy of the held-out evaluations in training: `eval/avg@4`, `eval/greedy`.
     "eval": _share(HELD_OUT, "higher", curve=HELD_OUT, axis="correct answers"),
     "format": _share("format", "higher", title="Format in training", axis="format reward, share of its range"),
-    "loss": Metric("loss", lowest=0.0, unit="nats", better="lower", training=(SFT,), curve="loss", axis="nats per token"),
+    "loss": Metric(
+        "loss", lowest=0.0, unit="nats", better="lower", training=(SFT,), curve="loss", axis="nats per token"
+    ),
     "token_accuracy": _share(
         "token accuracy", "higher", training=(SFT,), curve="token accuracy", axis="tokens predicted"
     ),

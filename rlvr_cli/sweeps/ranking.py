@@ -173,7 +173,7 @@ def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:
 
 
 def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> None:
-    """Replace the sweep file of the best arm and the next that can differ from it, with fresh seeds."""
+    """Write `confirm.yaml`: the best arm and the next with another gradient, on fresh seeds."""
     (folder.path / CONFIRM).unlink(missing_ok=True)
     arms = [arm for arm in ranking.complete if arm.varies]
     second = next((arm for arm in arms[1:] if not _identical_arms([arms[0], arm])), None)

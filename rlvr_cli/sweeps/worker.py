@@ -11,13 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import check_no_link, wait_for_release
 from rlvr_cli.core.layers import format_override
 from rlvr_cli.core.processes import end_with_parent
@@ -86,9 +87,12 @@ class SweepWorker:
         self.sweep.record(entry, "end", outcome=outcome, exit_code=code, reason=reason, **stage)
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
-        """Return the arguments of `rlvr train`, to start or resume. Raises UserError for another trial's run."""
+        """Return the arguments of `rlvr train`, to start or resume.
+
+        Raises UserError if another process holds the run or its configuration changed.
+        """
         if not wait_for_release(run.path, RELEASE_SECONDS):
-            raise UserError(f"{run.path}: another process is training this run.")
+            raise UserError(f"{run.path}: another process is training this run. Wait for it, or stop it.")
         clear_incomplete(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
@@ -162,9 +166,9 @@ def _failure_reason(code: int, run: RunDir, output: Path, begin: int) -> str:
     if code in (128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         return f"stopped by {signal.Signals(code - 128).name}, which the sweep did not send"
     if run.manifest_path.exists() and code == 1:
-        error = run.read_manifest().get("error")
-        if error:
-            return str(error)
+        with suppress(RunError):
+            if error := run.read_manifest().get("error"):
+                return str(error)
     with output.open("rb") as stream:
         stream.seek(begin)
         lines = stream.read().decode(errors="replace").strip().splitlines()

@@ -157,7 +157,7 @@ class UserRows(Task):
     def contradictions(self) -> Iterator[Contradiction]:
         yield from super().contradictions()
         if not self.reward:
-            message = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
+            message = "task.name=own has no reward function. Use --reward FILE.py:FUNCTION, or set task.reward"
             yield Contradiction(("task.name", "task.reward"), message)
         if self.reward_weights and self.reward and len(self.reward_weights) != len(self.reward):
             yield Contradiction(
@@ -283,9 +283,7 @@ class UserRows(Task):
         wrong = [f"{split}: {hub_split}" for split, hub_split in self.splits.items() if hub_split not in names]
         if wrong or "train" not in splits:
             lacking = ", ".join(wrong) or "split train"
-            raise UserError(
-                f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. Set task.splits={{train: ...}}."
-            )
+            raise UserError(f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. Set task.splits.")
         return splits
 
     # Prompts
@@ -394,8 +392,8 @@ class UserRows(Task):
         if any(row[judge] is None and any(isinstance(value, float) for value in row) for row in rows):
             self._functions.failures.warn_once(
                 f"task.correct={self.judge_label}: returned None for completions that have another reward. They are "
-                "trained on and count as incorrect; to judge all of them, use a function with weight 0 "
-                "(task.reward_weights)"
+                "trained on and count as incorrect. To judge all, set task.correct to a function that never returns "
+                "None (weight 0 if it should not train)"
             )
         logged = {name: values for result in results for name, values in result.logged.items()}
         return [

@@ -195,8 +195,8 @@ class Checkpointer(TrainerCallback):
             )
         if counters.get("deepspeed") != trainer.args.deepspeed:
             raise RunError(
-                f"{checkpoint} was written with another DeepSpeed configuration. Restore the original file "
-                f"launch.deepspeed={trainer.config.launch.deepspeed}."
+                f"{checkpoint} was written with another DeepSpeed configuration than "
+                f"launch.deepspeed={trainer.config.launch.deepspeed}. Restore that configuration."
             )
         if trainer.zero is None:
             trainer.optimizer.load_state_dict(checkpoint_state.load_optimizer(inner))
@@ -234,7 +234,9 @@ def _load_model_weights(model: nn.Module, folder: Path) -> None:
     missing = [key for key in result.missing_keys if key not in ties and not key.startswith(f"{VALUE_HEAD}.")]
     if missing or result.unexpected_keys:
         keys = ", ".join([*missing, *result.unexpected_keys][:3])
-        raise RunError(f"{folder}: its weights do not belong to this model ({keys}).")
+        raise RunError(
+            f"{folder}: its weights do not match the model (missing or unexpected: {keys}). Check model.name and model.adapter."
+        )
 
 
 def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:

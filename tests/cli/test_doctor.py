@@ -80,7 +80,7 @@ def test_something_missing_is_an_exit_code_and_a_command(
     assert json.loads(capsys.readouterr().out)[1] == {
         "name": "trl",
         "status": "problem",
-        "found": "not installed",
+        "detail": "not installed",
         "fix": "pip install trl",
     }
 
