@@ -252,8 +252,8 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
     tests += [
         f"permutation of whole runs between {row.arm} and {base}: p {format_p(test.p_value)}, of "
-        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} assignments of runs to the arms; smallest possible "
-        f"p {format_p(test.smallest)}"
+        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} assignments of runs to the arms; "
+        f"smallest possible p {format_p(test.smallest)}"
         for row, contrast in comparison.others
         if (test := contrast.permutation) is not None
     ]
@@ -329,7 +329,8 @@ def comparative(metric: str, difference: float) -> str:
 
 def chance_caveat(family: int, p_value: float | None) -> str:
     """Return why a difference whose interval excludes 0 may still be due to chance."""
-    return f"with {family} comparisons, one such difference may arise by chance (p = {format_p(p_value)} after Holm's correction)"
+    corrected = f"p = {format_p(p_value)} after Holm's correction"
+    return f"with {family} comparisons, one such difference may arise by chance ({corrected})"
 
 
 def format_p(p_value: float | None) -> str:

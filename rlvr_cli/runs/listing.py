@@ -111,7 +111,7 @@ def check_root(root: Path) -> None:
 
 
 def _folders(root: Path) -> list[str]:
-    """Return the names of folders, that are not hidden; hidden are those of other programs, and of runs being replaced."""
+    """Return the names of folders but hidden ones, of other programs and of runs being replaced."""
     with os.scandir(root) as entries:
         return [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
 

@@ -172,8 +172,8 @@ def search_document(sweep: Sweep) -> ResultDocument:
         lines.append(f"the space has {size:,} combinations: a grid would run each once")
     if spec.pruning is not None:
         lines.append(
-            "pruning: a configuration whose first seed is worse than the median at a held-out evaluation is stopped, once "
-            f"{spec.pruning.startup} are finished"
+            "pruning: a configuration whose first seed is worse than the median at a held-out evaluation is stopped, "
+            f"once {spec.pruning.startup} are finished"
         )
     if prepared.plan.named:
         lines.append(f"{len(prepared.plan.named)} trials already exist in {sweep.folder}")

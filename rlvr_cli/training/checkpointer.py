@@ -235,7 +235,8 @@ def _load_model_weights(model: nn.Module, folder: Path) -> None:
     if missing or result.unexpected_keys:
         keys = ", ".join([*missing, *result.unexpected_keys][:3])
         raise RunError(
-            f"{folder}: its weights do not match the model (missing or unexpected: {keys}). Check model.name and model.adapter."
+            f"{folder}: its weights do not match the model (missing or unexpected: {keys}). Check model.name and "
+            "model.adapter."
         )
 
 
