@@ -135,7 +135,7 @@ def headline(frames: Frames) -> str:
     return (
         f"{share['conflict_share']} of the {int(counts['tokens']):,} tokens of {label} are in conflict "
         f"({share['conflict_prefix_share']} in prefixes, {share['conflict_suffix_share']} in suffixes), in "
-        f"{share['groups_share']} of the groups. GRPO pushes {share['negative_push_share']} of them downwards; "
+        f"{share['groups_share']} of the groups. {share['negative_push_share']} of GRPO's push on them is downwards; "
         f"{share['penalised_correct_share']} have a negative net push."
     )
 

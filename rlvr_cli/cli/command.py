@@ -192,9 +192,7 @@ def _check_repeated(parameters: list[Any], args: list[str]) -> None:
             text for text in (word.partition("=")[0] for word in args) if text in parameter.opts and text[0] == "-"
         ]
         problems += (
-            [f"{names[0]}: repeated {len(names)} times, but takes one value. Remove the others."]
-            if len(names) > 1
-            else []
+            [f"{names[0]}: given {len(names)} times, but takes one value. Remove the others."] if len(names) > 1 else []
         )
     if problems:
         raise UserError(problems)

@@ -113,8 +113,8 @@ def recipes(
         return
     folder = "" if name is None else f"{name.rstrip('/')}/"
     listed = {key: path for key, path in files.items() if key.startswith(folder) and not path.name.startswith("_")}
-    if not listed:
-        raise UserError(f"{name}: {no_recipe(str(name))}")
+    if name is not None and not listed:
+        raise UserError(f"{name}: {no_recipe(name)}")
     rows = [{"name": key, "content": summary(path), "path": str(path)} for key, path in listed.items()]
     table = Table("", ("name", "content"), [(row["name"], row["content"]) for row in rows])
     show_document(form, ResultDocument(tables=[table], data=rows, rows=rows))

@@ -111,7 +111,7 @@ def fetch(
     tasks_of: dict[str, Any] = {}
     problems: list[str] = []
     for name in dict.fromkeys(names):
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             tasks_of[name] = task_to_fetch(name)
     if revision is not None and len(tasks_of) > 1:
         problems.append(f"--revision {revision}: belongs to a single data set. Fetch them one by one.")

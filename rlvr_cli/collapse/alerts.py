@@ -299,15 +299,15 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
             "rollouts/ in the run's folder holds each response and the reason for its missing reward.",
         )
     if accuracy == 1.0:
-        return f"all completions were right ({mean_reward})", "Nothing is left to learn here: use harder problems."
+        return f"all completions were correct ({mean_reward})", "Nothing is left to learn here: use harder problems."
     if accuracy == 0.0 and truncated is not None and truncated >= MIN_TRUNCATED_SHARE:
         return (
-            f"no completion was right, {truncated:.0%} were cut at the token limit ({mean_reward})",
+            f"no completion was correct, {truncated:.0%} were cut at the token limit ({mean_reward})",
             "Raise rollout.max_new_tokens, or use a model that answers sooner.",
         )
     if accuracy == 0.0:
         return (
-            f"no completion was right ({mean_reward}{mostly})",
+            f"no completion was correct ({mean_reward}{mostly})",
             "See the model's prompt (`rlvr tasks show`); use easier problems or a model that solves some of them, or "
             "teach it first (--method sft).",
         )

@@ -17,7 +17,7 @@ from rlvr_cli.store.find import Run, eval_options, index_in_sweep, load_runs
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
 
-# With fewer runs per arm, the estimated spread between runs may be far from the true one.
+# With fewer runs per arm, the estimated variance between runs may be far from the true one.
 FEW = 5
 
 
@@ -97,7 +97,7 @@ def _option_problems(request: CompareRequest, shared: SharedScores) -> list[str]
             f"use {request.power / 100:g}."
         )
     if request.unpaired and len(shared.problems) == 1:
-        problems.append("--unpaired: needs at least two problems, to estimate the spread between problems.")
+        problems.append("--unpaired: needs at least two problems, to estimate the variance between problems.")
     return problems
 
 

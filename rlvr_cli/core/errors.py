@@ -58,14 +58,14 @@ class JointError(RunError):
 
 
 @contextmanager
-def collect_problems(problems: list[str]) -> Iterator[None]:
-    """Collect the messages of a UserError or RunError in ``problems`` instead of raising it."""
+def collect_problems(
+    problems: list[str], catch: type[Exception] | tuple[type[Exception], ...] = (UserError, RunError)
+) -> Iterator[None]:
+    """Collect the messages of an error in ``problems`` instead of raising it."""
     try:
         yield
-    except UserError as error:
-        problems.extend(error.problems)
-    except RunError as error:
-        problems.extend(str(error).splitlines())
+    except catch as error:
+        problems.extend(error.problems if isinstance(error, UserError) else str(error).splitlines())
 
 
 def format_problems(problems: Sequence[tuple[str, str]]) -> list[str]:

@@ -22,4 +22,7 @@ def other_format(content: Mapping[Any, Any]) -> str | None:
     if type(number) is int and number == FORMAT:
         return None
     by, version = ("", "the version that wrote it") if writer is None else (f" of rlvr {writer}", f"rlvr=={writer}")
-    return f"has format {number!r}{by}; rlvr {__version__} reads format {FORMAT}. Install {version}, or start a new run"
+    return (
+        f"has format {number!r}{by}; rlvr {__version__} reads format {FORMAT}. Install {version}, start a new run, or "
+        "adapt the file and its `format`"
+    )

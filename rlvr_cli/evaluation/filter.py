@@ -67,16 +67,16 @@ def make_filter(options: FilterOptions) -> EvalJob:
     if options.attempts < 1:
         errors.append(f"--samples {options.attempts}: must be at least 1.")
     else:
-        with collect_problems(errors):
+        with collect_problems(errors, UserError):
             parse_keep(options.keep_correct, options.attempts)
     if options.split not in SPLITS:
         errors.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    with collect_problems(errors):
+    with collect_problems(errors, UserError):
         root = runs_root(options.overrides)
-    with collect_problems(errors):
+    with collect_problems(errors, UserError):
         target = find_target(preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
-    with collect_problems(errors):
+    with collect_problems(errors, UserError):
         config = load_config(
             files,
             task=options.task,
@@ -93,7 +93,7 @@ def make_filter(options: FilterOptions) -> EvalJob:
             errors += option_problems(config, named=bool(filter_overrides(options.overrides, "eval.base_url=")))
         # Check only a folder that this call sets: a run's may be unused.
         if filter_overrides(options.overrides, "task.data_dir="):
-            with collect_problems(errors):
+            with collect_problems(errors, UserError):
                 check_folder(config.task)
     meta = _meta_path(options.output)
     errors += output_problems(options.output, source=source, rows=True, overwrite=options.overwrite, companions=[meta])
@@ -162,12 +162,12 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     decisions = Counter(each.decision for each in attempted)
     if not decisions["kept"]:
         low, high = bounds
-        counts = ", ".join(f"{number} with {right} right" for right, number in numbers.items())
+        counts = ", ".join(f"{number} with {right} correct" for right, number in numbers.items())
         if decisions["undecided"]:
             counts += f", {decisions['undecided']} undecided for attempts that could not be judged"
         raise RunError(
             f"no problem is kept: of {len(attempted)} problems none has {low if low == high else f'{low} to {high}'} "
-            f"of {options.attempts} attempts right ({counts}). Nothing was written. The "
+            f"of {options.attempts} attempts correct ({counts}). Nothing was written. The "
             f"attempts stay in {store.folder}, so another --keep-correct needs no new attempts."
         )
     report: dict[str, Any] = {
@@ -200,7 +200,7 @@ def filter_sentences(output: Path, report: Mapping[str, Any]) -> list[str]:
         f"attempts each by {report['model']['label']} (temperature {sampling['temperature']:g}, "
         f"top_p {sampling['top_p']:g}, at most {sampling['max_new_tokens']} tokens, seed {sampling['seed']})",
         *(
-            f"  {right} right: {number:,} problems{', kept' if low <= int(right) <= high else ''}"
+            f"  {right} correct: {number:,} problems{', kept' if low <= int(right) <= high else ''}"
             for right, number in report["by_correct"].items()
         ),
         f"kept {report['kept']:,} ({report['kept'] / report['problems']:.1%}), dropped {report['dropped']:,}",
@@ -234,7 +234,7 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     """
     match, option = _RANGE.fullmatch(text.strip()), f"--keep-correct {text}:"
     if match is None or text.strip() == "..":
-        raise UserError(f"{option} must be a number or a range of right attempts, such as 0, 1..7, 1.. or ..3.")
+        raise UserError(f"{option} must be a number or a range of correct attempts, such as 0, 1..7, 1.. or ..3.")
     low, high = (match[1], match[1]) if match[1] else (match[2] or "0", match[3] or str(attempts))
     if int(low) > int(high):
         raise UserError(f"{option} {low} is above {high}, so no problem would be kept.")

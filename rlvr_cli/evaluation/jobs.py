@@ -141,7 +141,7 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
     names = names or _default_benchmarks(request, models.run)
     jobs: list[EvalJob] = []
     if not names:
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             jobs = [_make_job(request, models)]
         _raise(problems)
         return jobs, []
@@ -164,7 +164,7 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
         separate = len(choices) > 1 or choice.suite is not None
         out = request.out / choice.folder if request.out is not None and separate else request.out
         arguments = tuple(overrides_for(choice, choices, request.arguments))
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             job = _make_job(replace(request, arguments=arguments, out=out), models, choice)
             jobs.append(replace(job, notes=(*notes, *job.notes)))
     _raise(problems)
@@ -177,20 +177,20 @@ def _resolve_models(request: EvalRequest) -> tuple[_Models, list[str]]:
     root, name = Path(Config().run.dir), request.names[0] if request.names else None
     target: Target | None = None
     against: Target | None = None
-    with collect_problems(problems):
+    with collect_problems(problems, UserError):
         root = runs_root(request.overrides)
     if name is None and request.config:
         # Overrides of the task may be for the task of a benchmark.
         overrides = [override for override in request.overrides if not override.startswith("task")]
         name = Config().model.name
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             name = load_config(request.config, overrides=overrides).model.name
-    with collect_problems(unresolved):
+    with collect_problems(unresolved, UserError):
         target = find_target(name, root, checkpoints=max(1, request.average_last))
     run = target.run if target is not None else None
     if run is None and target is not None and name is not None:
         run = find_source_run(name, root)
-    with collect_problems(problems):
+    with collect_problems(problems, UserError):
         against = _find_against(request, name, target, root)
     return _Models(root, name, target, tuple(unresolved), run, against), problems
 
@@ -225,7 +225,7 @@ def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark |
         config.task._written_data = training_data
     problems = [*unresolved, *_config_problems(request, config)]
     settings: EvalSettings | None = None
-    with collect_problems(problems):
+    with collect_problems(problems, UserError):
         settings = _settings(request, config, trained_on=training_data is not None)
     if problems or target is None or settings is None:
         raise UserError(problems)
@@ -267,7 +267,7 @@ def _config_problems(request: EvalRequest, config: Config) -> list[str]:
     """Return the problems of a request with its configuration."""
     overrides, problems = request.overrides, list[str]()
     if filter_overrides(overrides, "task.data_dir="):
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             check_folder(config.task)
     if config.eval.engine == "openai":
         problems += option_problems(config, named=find_option(overrides, "eval.base_url") is not None)
@@ -275,7 +275,7 @@ def _config_problems(request: EvalRequest, config: Config) -> list[str]:
             hint = "Evaluate each, or use another engine."
             problems.append(f"--average-last {request.average_last}: a server serves one checkpoint. {hint}")
     if find_option(overrides, "track.to"):
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             check_trackers(config.track.to)
     return [*problems, *(message for text in overrides if (message := unused_override_message(text, config)))]
 
@@ -311,7 +311,7 @@ def _default_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:
     overrides, config = request.overrides, Config()
     if find_option(overrides, *_PROBLEM_KEYS):
         return []
-    with collect_problems([]):
+    with collect_problems([], UserError):
         files = [*([] if run is None else [run.config_path]), *request.config]
         config = load_config(files, overrides=filter_overrides(overrides, "eval.benchmark="))
     return list(dict.fromkeys(config.eval.benchmark))

@@ -29,7 +29,7 @@ def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
     for number in sorted(range(len(jobs)), key=lambda number: _on_hub(jobs[number])):
         if problems and _on_hub(jobs[number]):
             break
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             read[number] = _with_problems(jobs[number], say)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))

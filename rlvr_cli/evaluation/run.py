@@ -98,7 +98,7 @@ def _clip_to_positions(jobs: Sequence[EvalJob], subject: EvaluatedModel, view: P
     clipped, problems = list[EvalJob](), list[str]()
     limits = (facts.style, facts.tokenizer, facts.positions, f"positions of {subject.label}")
     for job in jobs:
-        with collect_problems(problems):
+        with collect_problems(problems, UserError):
             clipped.append(_clip_max_tokens(job, subject, *limits, view))
     if problems:
         raise UserError(problems)

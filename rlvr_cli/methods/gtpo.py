@@ -274,7 +274,7 @@ PRESETS = (
         "gtpo",
         trainer="GTPOTrainer",
         title="Group-relative Trajectory-based Policy Optimization",
-        summary="Spares or doubles tokens that right and wrong answers share; leaves out high-entropy completions.",
+        summary="Spares or doubles tokens that correct and wrong answers share; leaves out high-entropy completions.",
         paper=PAPER,
         golden=("gtpo",),
         extra_cost=f"{ENTROPY_COST}, and once for the untrained model",
@@ -305,7 +305,7 @@ PRESETS = (
     Modifier(
         "conflict",
         title="GTPO's conflict masks",
-        summary="Tokens that right and wrong answers share: spared in wrong ones, doubled in right ones.",
+        summary="Tokens that correct and wrong answers share: spared in wrong ones, doubled in correct ones.",
         paper=PAPER,
         golden=("gtpo",),
         sets=CONFLICT,

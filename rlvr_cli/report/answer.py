@@ -28,7 +28,7 @@ MOST_SENTENCES = 5
 # With more arms, the answer gives their number and FEW names per verdict.
 MOST_NAMED, FEW = 8, 3
 Others = Sequence[tuple[ArmOnTask, Contrast]]
-WORDS: dict[Verdict, str] = {"unseen": "not significant", "unknown": "no interval"}
+WORDS: dict[Verdict, str] = {"unseen": "no difference detected", "unknown": "no interval"}
 # Order of sentences if some are folded.
 _RANKS: Sequence[Verdict] = ("higher", "lower", "uncertain", "single", "unknown", "unseen")
 
@@ -103,7 +103,7 @@ def _baseline_commands(data: ReportData, setting: EvaluatedSetting) -> list[str]
 
 def _describe_learning(name: str, change: MetricChange) -> Sentence:
     if not change.significant:
-        return Sentence("open", "not significant", f"{name}: {describe_change(change)}")
+        return Sentence("open", "no change detected", f"{name}: {describe_change(change)}")
     tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
     return Sentence(tone, change.verb, f"{name}: {describe_change(change)}")
 
@@ -168,7 +168,7 @@ def _write_short(comparison: TaskComparison, rows: Others) -> str:
         verdicts.append(f"No interval for {ellipsize(unknown, FEW) if many else join_and(unknown)}.")
     if single:
         verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are between single runs."]
-        verdicts.append("Single runs are no evidence about methods. Use `rlvr sweep` with 3 or more seeds.")
+        verdicts.append("A single run cannot rank methods. Use `rlvr sweep` with 3 or more seeds.")
     return " ".join(verdicts)
 
 

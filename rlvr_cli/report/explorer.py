@@ -158,8 +158,8 @@ def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems:
     summary = f"{count(len(chosen), 'completion')} of {count(len(sources), 'evaluation')} on held-out problems."
     if len(chosen) < len(ranked):
         summary += (
-            f" Limited to the first {most:,} of up to {deepest:,} problems per evaluation (of {len(ranked):,} "
-            f"completions), to {MOST_BYTES / 1e6:g} MB; all are in the runs' samples.jsonl."
+            f" Shows the first {most:,} of up to {deepest:,} problems per evaluation, within {MOST_BYTES / 1e6:g} MB "
+            f"({len(ranked):,} completions in all, in the runs' samples.jsonl)."
         )
     return text, summary
 

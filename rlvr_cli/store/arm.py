@@ -183,7 +183,7 @@ def _duplicate_message(name: str, replicate: Replicate, first: Run, second: Run)
     differing = sorted(key for key in first.values if first.values[key] != second.values.get(key))
     differing = [key for key in differing if key not in ("run.name", "run.dir", "track.name")]
     reason = f"they differ in {', '.join(differing)}; --by can split them" if differing else "they are identical"
-    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({reason}). Remove one."
+    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({reason}). Leave one out."
 
 
 def _single_arm_message(group: Sequence[Run], by: Sequence[str]) -> str:

@@ -191,7 +191,7 @@ def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]],
 
 _RULE = (
     "Selected by a rule that ignores the text: problems with recorded token probabilities first, then those with both "
-    "a right and a wrong completion, else in the order of sampling; of each the first right and the first wrong one."
+    "a correct and a wrong completion, else in the order of sampling; of each the first correct and the first wrong."
 )
 
 

@@ -171,7 +171,7 @@ def read_run(folder: Path, argument_index: int = 0) -> Run:
     run = RunDir(folder)
     if not run.config_path.is_file() or not run.manifest_path.is_file():
         missing = "config.yaml" if run.manifest_path.is_file() else "manifest.json"
-        raise UserError(f"{folder}: damaged, it has no {missing}. Remove it, or train it again with --overwrite.")
+        raise UserError(f"{folder}: damaged, it has no {missing}. Leave it out, or train it again with --overwrite.")
     manifest, config = run.read_manifest(), load_config([run.config_path])
     values = {".".join(path): value for path, value in leaves(config)}
     return Run(run, config, values, manifest, argument_index)
@@ -181,11 +181,11 @@ def _unfinished_message(run: RunDir, manifest: dict[str, Any]) -> str:
     status = manifest.get("status")
     progress = f"rollout {manifest.get('rollout')} of {manifest.get('rollouts_total')}"
     if status == "running" and is_held(run.path):
-        return f"still running ({progress}). Wait for it, remove it, or compare it as it is with --unfinished."
+        return f"still running ({progress}). Wait for it, leave it out, or compare it as it is with --unfinished."
     state = "killed" if status == "running" else status
     command = sweep_command(run.path) or f"rlvr train --resume {quote(str(run.path))}"
     return (
-        f"not finished ({state} at {progress}). Continue it with `{command}`, remove it, or compare "
+        f"not finished ({state} at {progress}). Continue it with `{command}`, leave it out, or compare "
         "it as it is with --unfinished."
     )
 

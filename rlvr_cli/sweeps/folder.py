@@ -326,7 +326,7 @@ def resolve_sweep_files(names: Sequence[str]) -> list[str]:
     folders, problems = list(names), list[str]()
     for index, name in enumerate(names):
         if Path(name).is_file():
-            with collect_problems(problems):
+            with collect_problems(problems, UserError):
                 folders[index] = str(find_sweep(name).path)
     if problems:
         raise UserError(problems)

@@ -147,8 +147,8 @@ def test_the_summary_of_a_run_without_a_signal() -> None:
 @pytest.mark.parametrize(
     ("numbers", "reason", "remedy"),
     [
-        ({"accuracy": 1.0, "reward": 1.0, "reason/correct": 1.0}, "all completions were right", "harder problems"),
-        ({"accuracy": 0.0, "reward": 0.0, "reason/bad_format": 0.75}, "no completion was right", "easier problems"),
+        ({"accuracy": 1.0, "reward": 1.0, "reason/correct": 1.0}, "all completions were correct", "harder problems"),
+        ({"accuracy": 0.0, "reward": 0.0, "reason/bad_format": 0.75}, "no completion was correct", "easier problems"),
         ({"accuracy": 0.0, "truncated": 0.9, "reason/too_long": 0.9}, "90% were cut", "rollout.max_new_tokens"),
         ({"accuracy": 0.0, "unscorable": 1.0, "reason/timeout": 1.0}, "100% timeout", "rollouts/"),
         ({"accuracy": 0.5, "reward": 0.5, "diversity": 0.125}, "equal rewards", "rollout.group_size"),

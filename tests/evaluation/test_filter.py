@@ -180,7 +180,7 @@ def test_no_problem_is_kept(call: Call, tmp_path: Path) -> None:
     arguments = ("eval.max_new_tokens=2", "--keep-correct", "2")
     code, _, err = call("--output", str(output), *arguments, "--problems", "3", "run.threads=1")
     assert code == 1
-    assert "no problem is kept: of 3 problems none has 2 of 2 attempts right (3 with 0 right)" in err
+    assert "no problem is kept: of 3 problems none has 2 of 2 attempts correct (3 with 0 correct)" in err
     assert list(tmp_path.glob("*.jsonl*")) == []
 
 

@@ -240,8 +240,8 @@ async def _choose_model(client: Client, say: Say) -> tuple[str, str | None, int 
         kind = next((name for name in ("vllm", "sglang", "llamacpp") if owners == {name}), "openai")
         if kind == "openai":
             say(
-                f"{url}: the kind of server is unknown, so the plain OpenAI API is used, with its defaults for "
-                "top_k and penalties. Set eval.server=vllm, sglang, llamacpp or transformers"
+                f"{url}: the kind of server is unknown, so the plain OpenAI API is used, with the server's "
+                "defaults for top_k and penalties. Set eval.server=vllm, sglang, llamacpp or transformers"
             )
     served = {str(entry["id"]): entry for entry in entries}
     name, listed = options.model_name, ", ".join(sorted(served)[:20]) or "none"

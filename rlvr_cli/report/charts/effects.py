@@ -24,11 +24,9 @@ def effects_figure(comparison: TaskComparison, indices: Mapping[str, int]) -> Ch
     verb = "paired by problem and seed" if scores.paired else "paired by problem, not by seed"
     caption = [f"{of} of each arm minus {base}, {verb}. Line: 95% interval over runs and problems, uncorrected."]
     if comparison.tested:
-        caption.append(
-            f"Filled: p < 0.05, Holm-adjusted over {count(len(rows), 'comparison')}; hollow: not significant."
-        )
+        caption.append(f"Filled: p < 0.05, Holm-adjusted over {count(len(rows), 'comparison')}; hollow: p >= 0.05.")
     if any(not contrast.difference.spread_of_runs for _, contrast in rows):
-        caption.append("One run per arm: the interval is over problems alone, no evidence about methods.")
+        caption.append("One run per arm: the interval is over problems alone; a single run cannot rank methods.")
     if without := [to_one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]:
         caption.append(f"No interval: {', '.join(without)}.")
     table = _make_table(rows, metric, tested=comparison.tested)

@@ -179,7 +179,7 @@ def _describe_early_ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
     sentences = []
     apart = list(dict.fromkeys(each.line.name for each in lines if not len(each.line.x)))
     if apart:
-        sentences.append(f"No mean for {join_and(apart)}: its runs have no common range; thin lines: single runs.")
+        sentences.append(f"No mean for {join_and(apart)}, whose runs have no common range; thin lines: single runs.")
     early = {each.line.name: each.ends for each in lines if each.ends is not None}
     if early:
         where = ", ".join(f"{name} at {end / x.divide:,.4g}" for name, end in early.items())

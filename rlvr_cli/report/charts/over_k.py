@@ -107,7 +107,11 @@ def _make_figure(
     hidden = all(each.line.hide_band for each in lines)
     single = "; for one run over problems alone" if min(counts.values()) == 1 else ""
     interval = f"pointwise 95% interval over runs and problems ({of}){single}"
-    drawn = f"Thin lines: single runs; the {interval} is in the table." if hidden else f"Band: {interval}."
+    drawn = (
+        f"Thin lines: single runs; the {interval} is in the table."
+        if hidden
+        else f"Band: {interval}; none where all values are equal."
+    )
     caption = (
         f"{kind.name}@k: {kind.meaning}.",
         f"All k use the same {ks[-1]} samples per problem.",

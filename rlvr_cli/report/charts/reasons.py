@@ -98,7 +98,7 @@ def _write_caption(rates: Rates, arms: Mapping[str, Sequence[RunRecords]], never
     windows = sorted({window_size(len(run.spent)) for runs in arms.values() for run in runs if run.rows})
     of = f"{' or '.join(map(str, windows))} rollout{'s' if windows[-1] > 1 else ''}"
     interval = "95% interval over runs (Student's t)"
-    sentences = ["Ticks: single runs."] if any(rate.few for rate in every) else []
+    sentences = ["Ticks: single runs in their last rollouts."] if any(rate.few for rate in every) else []
     if len(arms) > MOST_ARMS:
         sentences = [f"Mean over {len(arms)} arms; ticks: single arms, with intervals in the table."]
     elif most >= BAND_FROM:
