@@ -25,9 +25,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 class ProgressView:
     """The output for the progress of evaluations.
 
-    Attributes:
-        watch: a context manager by label; yields the callback of an evaluation.
-        say: print a line.
+    ``watch``: a context manager by label; yields the callback of an evaluation. ``say``: print a line.
     """
 
     watch: Callable[[str], AbstractContextManager[ProgressCallback]]

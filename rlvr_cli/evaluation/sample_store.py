@@ -64,11 +64,7 @@ class Sampler:
         }
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add every requested sample that ``store`` lacks.
-
-        Raises UserError if the folder holds samples of other problems under the same ids, or the model cannot take the
-        prompts; RunError if sampling fails.
-        """
+        """Add the samples that ``store`` lacks. Raises UserError for other problems under the same ids, RunError."""
         raise NotImplementedError
 
 
@@ -223,11 +219,7 @@ def sample_record(
     truncated: bool,
     verdict: Verdict,
 ) -> dict[str, Any]:
-    """Return one line of ``samples.jsonl``.
-
-    Args:
-        prompt: the hash of the prompt. tokens, log_prob: None if a server does not return them.
-    """
+    """Return a line of ``samples.jsonl``; ``prompt``: its hash. ``tokens``, ``log_prob``: None from some servers."""
     return {
         "problem": problem.id,
         "sample": index,

@@ -203,11 +203,7 @@ class LocalSampler(BatchSampler):
 
 
 class VllmSampler(BatchSampler):
-    """A model in vLLM; its random streams, and so its samples, differ from those of other engines.
-
-    Args:
-        engine: `vllm.LLM`. folder: the model's files, whose hash identifies the weights.
-    """
+    """A model in vLLM, identified by the hash of its files. Its random streams differ from other engines'."""
 
     scored_at = (0.0, 1.0)
     engine_identity = MappingProxyType({"engine": "vllm"})

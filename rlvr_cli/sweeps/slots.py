@@ -19,7 +19,6 @@ class Slot:
     gpus: tuple[str, ...] | None = None
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that restrict a process to the slot's GPUs."""
         return {} if self.gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
 
 

@@ -114,10 +114,7 @@ class ServedSampler(Sampler):
             self._check_variety(store.samples, problems, settings)
 
     async def _check_tokenizer(self, client: Client, prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
-        """Return the prompts in the form that the server tokenizes correctly, by its token count of the longest prompt.
-
-        Raises UserError if the counts differ.
-        """
+        """Return the prompts in the form whose token count is the server's. Raises UserError if none is."""
         longest = max(prompts.values(), key=lambda prompt: len(prompt.ids or ()))
         length, params = len(longest.ids or ()), SamplingParams(max_new_tokens=1, eos_token_ids=self.stops)
         count = (await self.server.complete(client, replace(longest, ids=None), params)).prompt_tokens

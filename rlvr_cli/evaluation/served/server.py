@@ -60,10 +60,7 @@ class _Api(openai.AsyncOpenAI):
 
 
 class Client:
-    """A connection to a server for concurrent requests in one event loop, each with up to ``retries`` retries.
-
-    Raises UserError for an invalid proxy in the environment.
-    """
+    """A connection for concurrent requests in one event loop, with retries. Raises UserError for an invalid proxy."""
 
     def __init__(self, options: EvalConfig, say: Say, retries: int) -> None:
         self.options, self.say, self.retries = options, say, retries
