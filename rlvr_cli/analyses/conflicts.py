@@ -265,11 +265,7 @@ def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor
 
 
 def find_shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[SharedSpan]:
-    """Return the prefixes shared by rows of both signs, split where a row diverges: the net is constant on a span.
-
-    Args:
-        rows: token ids of one group. coefficients: c_i of each; rows of 0 are skipped.
-    """
+    """Return the prefixes shared by rows of both signs, split where a row diverges; rows with c_i = 0 are skipped."""
     spans = []
     pending = [(tuple(row for row in range(len(rows)) if coefficients[row]), 0)]
     while pending:

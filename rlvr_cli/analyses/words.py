@@ -158,12 +158,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 @dataclass(frozen=True)
 class RunWords:
-    """Word counts of a run.
-
-    Attributes:
-        label: of the rollouts or the evaluation. counted: their completions.
-        start: the first rollout; None if it was not saved.
-    """
+    """Word counts of a run's rollouts or evaluation; ``start``: the first rollout, None if it was not saved."""
 
     label: str
     counted: WordCounts
@@ -219,12 +214,7 @@ def _count_evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Wor
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Word counts of N completions.
-
-    Attributes:
-        counts: (N, K) occurrences of each kind. words: (N,) lengths in words. rewards: (N,) the verifier's.
-        problems: (N,) ids.
-    """
+    """Word counts of N completions: (N, K) ``counts`` by kind; (N,) ``words``, ``rewards`` and ids of ``problems``."""
 
     counts: Array
     words: Array

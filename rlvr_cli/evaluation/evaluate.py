@@ -40,12 +40,7 @@ def evaluate(
     progress: ProgressCallback | None = None,
     provenance: Provenance | None = None,
 ) -> Evaluation:
-    """Evaluate ``model`` on ``problems``; its random state and training mode are preserved.
-
-    Raises:
-        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
-        RunError: files in it were altered, or the model's probabilities are not finite.
-    """
+    """Evaluate ``model``; its random state and mode are preserved. Raises UserError, RunError."""
     from rlvr_cli.evaluation.sampling import LocalSampler
 
     sampler = LocalSampler(model, tokenizer, settings.engine)

@@ -54,10 +54,7 @@ class FilterOptions:
 
 
 def make_filter(options: FilterOptions) -> EvalJob:
-    """Return the attempts as a job with its problems, checked against the models and data on disk.
-
-    Raises UserError with all problems of the request.
-    """
+    """Return the attempts as a job with its problems. Raises UserError with all problems of the request."""
     errors: list[str] = []
     root, source = Path(Config().run.dir), None
     target: Target | None = None

@@ -85,11 +85,7 @@ class SampleStore:
 
     @contextmanager
     def open(self) -> Iterator[dict[SampleKey, dict[str, Any]]]:
-        """Lock the folder and yield its samples, without an incomplete last line of a killed writer.
-
-        Raises UserError if another process has the lock, the folder belongs to another evaluation or cannot be written;
-        RunError if its files were altered.
-        """
+        """Lock the folder and yield its samples. Raises UserError if others use it, RunError for altered files."""
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)

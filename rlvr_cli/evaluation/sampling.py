@@ -167,12 +167,7 @@ class BatchSampler(Sampler):
 
 
 class LocalSampler(BatchSampler):
-    """A model in this process, sampled in eval mode by the local sampler or transformers; its random state is kept.
-
-    Args:
-        engine: auto, local or transformers. key: its configuration key, for messages.
-    Raises UserError for another engine, or one that cannot sample this model.
-    """
+    """A model in this process, sampled in eval mode; its random state is kept. Raises UserError for other engines."""
 
     def __init__(
         self,

@@ -144,11 +144,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class AlertReport:
-    """The alerts of the runs of a report.
-
-    Attributes:
-        verdicts: sentences on each arm. collapsed: those on active alerts; resolved: those on past ones.
-    """
+    """The alerts of the runs: sentences on all arms, on active (``collapsed``) and on past ones (``resolved``)."""
 
     verdicts: tuple[str, ...]
     collapsed: tuple[str, ...]

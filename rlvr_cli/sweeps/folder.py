@@ -78,12 +78,7 @@ class SearchState:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The content of `trials.json`.
-
-    Attributes:
-        given: the command-line arguments after the file, repeated to continue.
-        format, rlvr: of the record, and the version that wrote it.
-    """
+    """The content of `trials.json`; ``given``: the command-line arguments after the file, repeated to continue."""
 
     name: str
     file: str

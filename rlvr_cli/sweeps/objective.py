@@ -91,11 +91,7 @@ SOURCE_LABELS = {
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric, its source ``of`` (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and its direction.
-
-    Attributes:
-        where: settings that select the evaluation among those of a run.
-    """
+    """A metric, its source ``of``, its direction, and the settings ``where`` that select a run's evaluation."""
 
     metric: str
     of: str

@@ -23,10 +23,7 @@ class Slot:
 
 
 def allocate_slots(workers: int | None, each: Mapping[str, int | None]) -> list[Slot]:
-    """Return ``workers`` slots of the size ``each``; None = all that fit, or one if it limits neither cores nor GPUs.
-
-    Raises UserError if the machine has too few cores or GPUs.
-    """
+    """Return ``workers`` slots; None = all that fit, or one without limits. Raises UserError if they do not fit."""
     cores, gpus = each.get("cores"), each.get("gpus")
     all_cores = _available_cores() if cores else []
     all_gpus = _available_gpus() if gpus else []

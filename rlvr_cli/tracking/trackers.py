@@ -27,11 +27,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Description of a run for trackers.
-
-    Attributes:
-        folder: of the files that trackers write. job_type: train, sweep or eval.
-    """
+    """A run for trackers; ``folder``: of the files that they write, ``job_type``: train, sweep or eval."""
 
     name: str
     folder: Path

@@ -26,12 +26,7 @@ KEEP_SPECIAL = ("vllm", "sglang")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as text and token ids (completions), or as messages (chat).
-
-    Attributes:
-        options: variables of the chat template.
-        opened: the model's template ends the messages with an open ``<think>``.
-    """
+    """A prompt as text and token ids, or as messages; ``opened``: the template ends with an open ``<think>``."""
 
     text: str = ""
     ids: tuple[int, ...] | None = None
@@ -42,12 +37,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class ServedCompletion:
-    """A completion in a server's response; omitted fields are None.
-
-    Attributes:
-        token_ids: of the completion, with the stop token.
-        reasoning: the reasoning, if the server separates it from the text.
-    """
+    """A completion, None where the server omits a field; ``token_ids`` include the stop token."""
 
     text: str
     truncated: bool

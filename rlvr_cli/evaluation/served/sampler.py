@@ -49,11 +49,7 @@ class ServedSampler(Sampler):
         self.engine_identity = {"server": names}
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add every missing sample, each as soon as it is judged.
-
-        Raises UserError if the server cannot take the prompts unchanged; RunError if a request is rejected, or fails
-        after all retries.
-        """
+        """Add each missing sample once it is judged. Raises UserError for prompts, RunError after all retries."""
         write = chat_prompts if self.server.endpoint == "chat" else text_prompts
         prompts = write(task, problems, self.tokenizer, self.server.kind)
         hashes = {name: prompt_hash(prompt) for name, prompt in prompts.items()}

@@ -185,12 +185,7 @@ class Server:
 
 
 async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -> Server:
-    """Connect to a server, choose its model and test one completion of one token.
-
-    Args:
-        facts: the model's tokenizer; None = unknown, so prompts are sent as chat messages.
-    Raises UserError if it cannot be reached, does not serve the model, or rejects the request.
-    """
+    """Connect to a server, choose its model and test a completion of one token. Raises UserError."""
     url = server_url(options)
     async with Client(options, say, min(_FIRST_RETRIES, options.retries)) as client:
         try:
