@@ -180,7 +180,11 @@ class GradientGroup:
 def token_groups(
     step: MethodStep, scored: ScoredTokens, *, low: float, high: float, entropy: float
 ) -> Iterator[GradientGroup]:
-    """Yield parts of the full update, with its normaliser; both signs add up to it. ``entropy``: a share of tokens."""
+    """Yield parts of the full update, with its normaliser; the two signs add up to it.
+
+    Args:
+        low, high: bounds of the old probability. entropy: share of the rollout's tokens, under the sampling policy.
+    """
     coefficients, old_probs, advantages = step.full_coefficients(), step.tokens.old_probs, step.tokens.advantages
     groups = (
         ("low", TOKENS, f"p < {low:g}", old_probs < low),

@@ -166,7 +166,7 @@ class RunWords:
 
 
 def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> RunWords:
-    """Count words in the rollouts up to ``last``, or in ``options.evaluation``. Raises UserError without rewards."""
+    """Count words in the rollouts up to ``last``, or in ``options.evaluation``. Raises UserError for missing data."""
     if options.evaluation is not None:
         if last is not None:
             raise UserError("--rollout and evaluation= cannot be combined. Remove one.")

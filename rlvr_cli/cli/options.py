@@ -120,7 +120,7 @@ Runs = Annotated[
 
 
 def check_root_option(folder: Path) -> Path | None:
-    """Return the folder of runs; None for the default before the first run. Raises UserError if it is none."""
+    """Return the folder of runs; None for the default before the first run. Raises UserError for a file or a run."""
     from rlvr_cli.runs.listing import check_root
 
     if folder == RUNS and not RUNS.exists():

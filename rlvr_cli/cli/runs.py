@@ -274,7 +274,7 @@ def _print_runs(runs: list[dict[str, Any]]) -> None:
 
 
 def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
-    """Return the table with full names; common values stand above it, and names on lines of their own if needed."""
+    """Return the table with full names; common values stand above it, and names on separate lines if needed."""
     lines = table_lines(TITLES, rows, None, colours)
     if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
         return lines

@@ -67,7 +67,7 @@ def watch(
 
 
 class RunWatcher:
-    """Polls the runs that are running or were at an earlier poll. ``others``: number of other runs at the last poll."""
+    """Poll the runs that are running or were at an earlier poll. ``others``: number of other runs at the last poll."""
 
     def __init__(self, root: Path, *, show_all: bool) -> None:
         self.root, self.show_all = root, show_all

@@ -110,7 +110,7 @@ def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 class AlertMonitor:
-    """Monitors the lines of metrics.jsonl. Only a rollout's first line counts, except for skipped updates."""
+    """Monitor the lines of metrics.jsonl. Only a rollout's first line counts, except for skipped updates."""
 
     def __init__(
         self, problems: int, thresholds: Thresholds | None = None, rows: Iterable[Mapping[str, Any]] = ()

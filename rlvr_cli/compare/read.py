@@ -134,7 +134,7 @@ def _find_arm(name: str, arms: Mapping[str, Sequence[Run]]) -> str:
 def _pair(
     replicates: Mapping[str, Sequence[Replicate]], baseline: str
 ) -> tuple[dict[str, tuple[Replicate, ...]], list[str]]:
-    """Return the replicates that the baseline has too, and notes on the others. Raises UserError for an arm without."""
+    """Return the replicates that the baseline has, and notes on the others. Raises UserError for an arm without any."""
     base = set(replicates[baseline])
     paired = {arm: tuple(sorted(base.intersection(every))) for arm, every in replicates.items()}
     unpaired = [arm for arm in paired if not paired[arm]]

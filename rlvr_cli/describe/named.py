@@ -12,7 +12,7 @@ from rlvr_cli.methods.method import Method
 
 
 def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
-    """Return a policy-gradient method with `KEY=VALUE` overrides, without torch. Raises UserError, also for sft."""
+    """Return a policy-gradient method with overrides `KEY=VALUE` of `method`. Raises UserError, also for sft."""
     name = validate_name(text)
     texts = [f"method.{override}" for override in overrides]
     method = load_config(method=name, overrides=texts, import_files=True).method

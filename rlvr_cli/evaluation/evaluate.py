@@ -40,7 +40,12 @@ def evaluate(
     progress: ProgressCallback | None = None,
     provenance: Provenance | None = None,
 ) -> Evaluation:
-    """Evaluate ``model``; its random state and mode are preserved. Raises UserError, RunError."""
+    """Evaluate ``model`` on ``problems``; its random state and training mode are preserved.
+
+    Raises:
+        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
+        RunError: files in it were altered, or the model's probabilities are not finite.
+    """
     from rlvr_cli.evaluation.sampling import LocalSampler
 
     sampler = LocalSampler(model, tokenizer, settings.engine)
@@ -134,7 +139,7 @@ def metrics_document(
 
 
 def write_results(evaluation: Evaluation) -> Evaluation:
-    """Replace the files of an evaluation unless larger ones are on disk; return it with their hashes."""
+    """Write the results unless those of a larger evaluation are on disk; return them with their hashes."""
     path = evaluation.folder / "metrics.json"
     with suppress(FileNotFoundError, RunError):
         # Its problems.jsonl may be newer if a process was killed between the two writes; a larger call repairs that.

@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 
 def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
-    """Return the jobs with their problems. Raises UserError with those of all jobs, before the slow hub is read."""
+    """Return the jobs with their problems. Raises UserError with the errors of all, before the slow hub is read."""
     read: dict[int, EvalJob] = {}
     problems: list[str] = []
     for number in sorted(range(len(jobs)), key=lambda number: _on_hub(jobs[number])):

@@ -64,7 +64,7 @@ class Sampler:
         }
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add the samples that ``store`` lacks. Raises UserError for other problems under the same ids, RunError."""
+        """Add the samples that ``store`` lacks. Raises UserError for conflicting ids or unusable prompts, RunError."""
         raise NotImplementedError
 
 
@@ -85,7 +85,7 @@ class SampleStore:
 
     @contextmanager
     def open(self) -> Iterator[dict[SampleKey, dict[str, Any]]]:
-        """Lock the folder and yield its samples. Raises UserError if others use it, RunError for altered files."""
+        """Lock the folder and yield its samples. Raises UserError if it cannot be used, RunError for altered files."""
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)

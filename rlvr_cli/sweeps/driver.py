@@ -42,7 +42,10 @@ class WorkerOptions:
 
 
 def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> int:
-    """Run or continue ``sweep``; return 0 if all trials finished, 1 if some failed, 128 + signal if stopped."""
+    """Run or continue ``sweep``; return 0 if all trials finished, 1 if some failed, 128 + signal if stopped.
+
+    Raises UserError before any trial starts, RunError if a worker fails.
+    """
     folder = SweepDir(sweep.folder)
     if sweep.space is not None:
         check_optuna()

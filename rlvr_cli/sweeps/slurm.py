@@ -86,7 +86,11 @@ def _check_sweep_resources(sweep: Sweep, *, installed: bool = True) -> dict[str,
 
 
 def submit_sweep(sweep: Sweep, options: WorkerOptions) -> tuple[list[dict[str, str]], tuple[str, ...]]:
-    """Submit the open trials that are not queued, all or none; return each array's jobs by trial, and notes."""
+    """Submit the open trials that are not in the queue, all or none.
+
+    Returns the jobs of each array by trial name, and notes on changes of the sweep. Raises UserError for invalid
+    resources or with Slurm's error message, and removes a new folder.
+    """
     folder = SweepDir(sweep.folder)
     slurm.check_tools()
     check_not_running(sweep, folder)

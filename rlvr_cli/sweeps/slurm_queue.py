@@ -91,7 +91,7 @@ def stop_file(sweep: SweepDir, array: str) -> Path:
 
 
 def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], deadline: float) -> None:
-    """Cancel ``jobs``; running ones save first. Raises UserError, and RunError after the monotonic ``deadline``."""
+    """Cancel ``jobs``; running ones save first. Raises UserError, RunError past ``deadline`` (time.monotonic)."""
     arrays = sorted({job.array for job in jobs.values()}, key=int)
     for array in arrays:
         write_text(stop_file(sweep, array), "")

@@ -52,7 +52,7 @@ class ServedCompletion:
 def request_body(
     kind: str, model: str | None, prompt: Prompt, params: SamplingParams, *, openai_host: bool = False
 ) -> dict[str, Any]:
-    """Return the JSON body of a request; OpenAI's own chat API has `max_completion_tokens` for `max_tokens`."""
+    """Return the JSON body of a request; OpenAI's chat API has `max_completion_tokens` for `max_tokens`."""
     chat, sampled, stops = prompt.messages is not None, params.temperature > 0, list(params.eos_token_ids)
     body: dict[str, Any] = {} if model is None else {"model": model}
     if chat:

@@ -49,7 +49,7 @@ class ServedSampler(Sampler):
         self.engine_identity = {"server": names}
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add each missing sample once it is judged. Raises UserError for prompts, RunError after all retries."""
+        """Add each missing sample once judged. Raises UserError if a prompt would change, RunError if retries fail."""
         write = chat_prompts if self.server.endpoint == "chat" else text_prompts
         prompts = write(task, problems, self.tokenizer, self.server.kind)
         hashes = {name: prompt_hash(prompt) for name, prompt in prompts.items()}
