@@ -54,7 +54,6 @@ class AnalysisInput:
 
     @property
     def run(self) -> RunDir:
-        """The run of an analysis of a single run."""
         return self.runs[0]
 
     def find_rollout(self) -> SavedRollout:
@@ -72,11 +71,7 @@ Frames = dict[str, "pd.DataFrame"]
 
 
 def make_frames(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: Iterable[Mapping[str, Any]]) -> Frames:
-    """Return the frames of an analysis.
-
-    Args:
-        summary: scalars to compare runs by, one row. notes: caveats. tables: rows of the other frames, by name.
-    """
+    """Return the frames of an analysis; ``notes`` are caveats, ``tables`` the rows of the other frames."""
     import pandas as pd
 
     frames = {name: pd.DataFrame(list(rows)) for name, rows in tables.items()}

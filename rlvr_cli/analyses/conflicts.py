@@ -55,11 +55,7 @@ class ConflictsOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
-    """Count the conflicts in the last ``options.rollouts`` saved rollouts up to ``inputs.rollout``.
-
-    Raises:
-        UserError: no saved rollout, one without token ids, a file that was altered.
-    """
+    """Count the conflicts in the last ``options.rollouts`` saved rollouts up to ``inputs.rollout``."""
     run = inputs.run
     config = load_config([run.config_path], from_start=True)
     numbers = newest_rollouts(run, inputs.rollout, options.rollouts)
@@ -125,7 +121,6 @@ def _make_notes(total: Tally, config: Config) -> list[str]:
 
 
 def headline(frames: Frames) -> str:
-    """Report the shares of tokens and groups in conflict, and the direction of GRPO's pushes."""
     numbers = frames["rollouts"]["rollout"].tolist()
     counts = {row["count"]: row["value"] for row in records(frames["counts"])}
     label = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
@@ -141,7 +136,6 @@ def headline(frames: Frames) -> str:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the shares of tokens in conflict and of GRPO's downward pushes by rollout."""
     return alt.hconcat(
         *(
             alt.Chart(frames["rollouts"].rename(columns=names), title=title)
@@ -211,11 +205,7 @@ class Tally:
 
 
 def count_conflicts(rollout: Rollout) -> Tally:
-    """Count the conflicts of a rollout; rows of reward NaN are skipped.
-
-    Args:
-        rollout: rewards (N,), token_ids and mask (N, T), groups contiguous.
-    """
+    """Count the conflicts of a rollout whose groups are contiguous; rows of reward NaN are skipped."""
     mask = rollout.mask.bool()
     lengths = mask.sum(dim=1)
     advantages = group_advantage(rollout.rewards.double(), rollout.group_size, divide_by_std=True).unsqueeze(1)
@@ -275,11 +265,7 @@ def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor
 
 
 def find_shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[SharedSpan]:
-    """Return the prefixes shared by rows of both signs, split where a row diverges: the net is constant on a span.
-
-    Args:
-        rows: token ids of one group. coefficients: c_i of each; rows of 0 are skipped.
-    """
+    """Return the prefixes shared by rows of both signs, split where a row diverges; rows with c_i = 0 are skipped."""
     spans = []
     pending = [(tuple(row for row in range(len(rows)) if coefficients[row]), 0)]
     while pending:

@@ -32,11 +32,7 @@ class DifferenceOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
-    """Compare ``options.methods`` on a rollout at a policy.
-
-    Raises:
-        UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
-    """
+    """Compare ``options.methods`` on a rollout at a policy."""
     configs = replayed_configs(options.methods)
     saved = inputs.find_rollout()
     first, second = (config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs)
@@ -149,7 +145,6 @@ def _make_notes(first: Method, second: Method, run: ScoredRun, largest_drift: fl
 
 
 def headline(frames: Frames) -> str:
-    """Report the share of differing tokens, the cosine, and the difference by region."""
     summary, (total, *groups) = summary_of(frames), records(frames["groups"]) or [{}]
     pair = " and ".join(f"{name} ({letter})" for letter, name in frames["methods"].to_numpy().tolist())
     if not summary["differing"]:
@@ -177,7 +172,6 @@ def _decode(tokenizer: Any, ids: list[int]) -> str:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw a dot per token: both coefficients, and their difference over the ratio."""
     a, b = frames["methods"]["name"]
     base = alt.Chart(frames["tokens"]).mark_circle(opacity=0.6)
     colour = alt.Color("region:N", title=f"region of {a}")

@@ -61,11 +61,7 @@ class DirectionsOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
-    """Compare the update of ``options.method`` on a rollout at a policy with its parts and variants.
-
-    Raises:
-        UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
-    """
+    """Compare the update of ``options.method`` on a rollout at a policy with its parts and variants."""
     (config,) = replayed_configs([options.method])
     saved = inputs.find_rollout()
     length = saved.config.rollout.max_new_tokens
@@ -120,7 +116,6 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
 
 
 def headline(frames: Frames) -> str:
-    """Report norm and angle of low- and high-probability tokens, and of the unclipped update."""
     summary = summary_of(frames)
     method = summary["method"]
     label = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
@@ -211,11 +206,7 @@ def token_groups(
 def clipping_variants(
     step: MethodStep, losses: Mapping[str, PolicyLoss], scored: ScoredTokens
 ) -> Iterator[GradientGroup]:
-    """Yield the whole batch under other policy losses.
-
-    Args:
-        losses: by name, in addition to no clipping (F = r), and F = 1 at the current and at the old policy (on-policy).
-    """
+    """Yield the whole batch under ``losses``, without clipping (F = r), and on-policy (F = 1) at either policy."""
 
     def variant(
         name: str, label: str, loss: PolicyLoss, base_step: MethodStep = step, *, at_old: bool = False
@@ -254,7 +245,6 @@ class Reference:
         self._bases = {name: top_directions(gradient[name], self.k[name], side) for name in names}
 
     def width(self, name: str) -> int:
-        """Return the length of a singular vector of matrix ``name``."""
         return self._shapes[name][1 if self._side == "right" else 0]
 
     def compare(self, gradient: Mapping[str, Tensor]) -> tuple[float, dict[str, float]] | None:
@@ -328,7 +318,6 @@ def _count_directions(shape: torch.Size, k: int | None) -> int:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw norm and mean angle of each group, and the angle matrix by matrix."""
     groups = alt.Chart(frames["groups"]).encode(x=alt.X("group:N", sort=None, title=None), color="kind:N")
     norms = groups.mark_bar().encode(
         y=alt.Y("norm:Q", title="norm / full update", axis=alt.Axis(format="%"), scale=alt.Scale(type="symlog"))

@@ -53,11 +53,7 @@ class LandscapeOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
-    """Compute the runs' trajectories, up to ``inputs.rollout`` if set.
-
-    Raises:
-        UserError: a run without an optimizer step or without that rollout; two runs of an arm with the same seed.
-    """
+    """Compute the runs' trajectories, up to ``inputs.rollout`` if set."""
     selected = load_runs([str(run.path) for run in inputs.runs], inputs.root, unfinished=True)
     runs, problems = selected.runs, list(selected.problems)
     arms: tuple[Arm, ...] = ()
@@ -140,7 +136,6 @@ def _make_notes(trajectories: Mapping[str, Trajectory]) -> list[str]:
 
 
 def headline(frames: Frames) -> str:
-    """Report the accuracies of a single run, or the number of collapsed runs per arm."""
     runs = records(frames["runs"])
     if len(runs) > 1:
         arms = frames["runs"].groupby("arm", sort=False)["collapsed"].agg(["sum", "count"])
@@ -160,7 +155,6 @@ def headline(frames: Frames) -> str:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw a panel per metric that is not constantly 0."""
     curves = frames["curves"]
     nonzero = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
     panels: alt.FacetChart = (
@@ -195,12 +189,7 @@ class Trajectory:
 
 
 def make_trajectory(rows: Sequence[Mapping[str, Any]], problems: int) -> Trajectory:
-    """Compute the trajectory of a run from the lines of metrics.jsonl.
-
-    Args:
-        rows: at least one, in order of optimizer steps, each with an integer `rollout`.
-        problems: problems per rollout (`rollout.prompts`).
-    """
+    """Compute a trajectory from the lines of metrics.jsonl, in order of steps; ``problems``: per rollout."""
     curves = _read_curves(rows)
     steps_per_rollout = max(Counter(row["rollout"] for row in rows).values())
     collapses = tuple(alert for alert in AlertMonitor(problems, rows=rows).alerts() if alert.name != NO_SIGNAL)

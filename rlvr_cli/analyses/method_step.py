@@ -36,7 +36,6 @@ class ScoredTokens:
 
     @property
     def largest_drift(self) -> float:
-        """The largest |log ratio| of a token; 0 without tokens."""
         drift = (self.log_probs - self.old_log_probs)[self.rollout.mask.bool()]
         return float(drift.abs().max()) if drift.numel() else 0.0
 
@@ -79,7 +78,6 @@ class MethodStep:
         return self.tokens.mask.bool() & (self.tokens.advantages != 0)
 
     def at(self, log_probs: Tensor, entropies: Tensor | None) -> MethodStep:
-        """Return the same rows under another current policy."""
         tokens = dataclasses.replace(self.tokens, log_probs=log_probs, entropies=entropies)
         return dataclasses.replace(self, tokens=tokens)
 
@@ -110,11 +108,9 @@ class MethodStep:
         return torch.where(shaped.advantages == 0, 0.0, weight * shaped.advantages)
 
     def regions(self) -> Regions:
-        """Return the regions of the method's weight in the first pass."""
         return self.method.policy_loss.regions(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def bounds(self) -> tuple[float | Tensor, float | Tensor]:
-        """Return eps_low and eps_high of the first pass."""
         return self.method.policy_loss.bounds(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def _statistics(self, pass_name: str) -> Tensor | None:

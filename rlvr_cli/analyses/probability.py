@@ -69,11 +69,7 @@ class ProbabilityOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
-    """Measure a saved rollout at the policy that sampled it.
-
-    Raises:
-        UserError: an unknown method, no rollout or policy, or no token with an advantage.
-    """
+    """Measure a saved rollout at the policy that sampled it."""
     configs = replayed_configs(options.methods)
     saved = inputs.find_rollout()
     methods = [config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs]
@@ -98,7 +94,6 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
 
 
 def headline(frames: Frames) -> str:
-    """Compare the lowest with the highest group of tokens."""
     numbers, groups = summary_of(frames), records(frames["groups"])
     low, high = groups[0], groups[-1]
     return (
@@ -300,7 +295,6 @@ def _direction_rows(
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw individual tokens, the groups' gradients, the changes by a step, and the rising tokens."""
     group = alt.X("group:N", sort=None, title="old probability")
     tokens = (
         alt.Chart(frames["tokens"])

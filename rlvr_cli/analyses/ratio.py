@@ -66,11 +66,7 @@ class RatioOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
-    """Replay the run's updates on a saved rollout, and measure the ratios after ``options.updates``.
-
-    Raises:
-        UserError: no rollout or policy, a method whose updates cannot be replayed, or no token with an advantage.
-    """
+    """Replay the run's updates on a saved rollout, and measure the ratios after ``options.updates``."""
     saved = inputs.find_rollout()
     config = saved.config.method.policy
     if config is None:
@@ -154,7 +150,6 @@ def _reversals(start: MethodStep, bins: int) -> dict[str, float | None]:
 
 
 def _summarize(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> Row:
-    """Return the scalars to compare runs by; ``replayed`` starts with the sampling policy."""
     before, first, last = replayed[0].row, replayed[1].row, replayed[-1].row
     (low_first, *_, high_first), (low, *_, high) = replayed[1].bins, replayed[-1].bins
     reversed_at = (ratios.row["updates"] for ratios in replayed[1:] if (ratios.row["dominance_magnitude"] or 0) < 0)
@@ -186,7 +181,6 @@ def _summarize(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -
 
 
 def headline(frames: Frames) -> str:
-    """Report the spread of low- over high-probability tokens, and the update at which the dominance reverses."""
     numbers = summary_of(frames)
     updates = [row for row in records(frames["updates"]) if row["policy"] == "replayed" and row["updates"]]
     bins = records(frames["bins"])
@@ -207,7 +201,6 @@ def headline(frames: Frames) -> str:
 
 
 def _pooled_spread(bins: Sequence[Row]) -> float | None:
-    """Return the standard deviation of the ratio over all tokens."""
     rows = [(row["tokens"], row["mean"], row["spread"]) for row in bins if row["mean"] is not None]
     total = sum(count for count, _, _ in rows)
     if not total:
@@ -239,12 +232,7 @@ class Ratios:
 
 
 def measure_updates(updates: int, step: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
-    """Measure the ratios of a rollout's tokens after ``updates``.
-
-    Args:
-        step: the rollout at the current policy. old_entropies: (N, T) of the sampling policy, nats.
-        bins: of equal width. groups: of equal size, for the exponent.
-    """
+    """Measure the ratios after ``updates``, in ``bins`` of equal width; ``groups`` of equal size fit the exponent."""
     tokens, valid = step.tokens, step.tokens.mask.bool()
     distance = torch.expm1(tokens.log_probs - tokens.old_log_probs)
     # By rounding, probabilities may exceed 1.
@@ -357,8 +345,6 @@ def _neighbour_difference(clipped: Tensor, others: Tensor, old_probs: Tensor, va
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw spread, clipped tokens, gradients by probability, and dominance."""
-
     def replayed(name: str) -> alt.Chart:
         rows = frames[name]
         return alt.Chart(rows if rows.empty else rows.query("policy == 'replayed' and updates > 0"))

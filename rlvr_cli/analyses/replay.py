@@ -40,7 +40,6 @@ class ReplayedUpdates:
         self._adamw = self._make_adamw() if optimizer == "adamw" else None
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the number of updates after each of them, endlessly."""
         for update in itertools.count():
             self._update(update)
             yield update + 1

@@ -51,11 +51,7 @@ def make_request(
     overrides: Sequence[str] = (),
     figure: Path | None = None,
 ) -> AnalyzeRequest:
-    """Validate the arguments of a command line.
-
-    Raises:
-        UserError: an unknown analysis or key, a value out of range, too many runs, a missing run, an invalid path.
-    """
+    """Validate the arguments of a command line. Raises UserError."""
     analysis = find_analysis(name)
     problems: list[str] = []
     options = _read_options(name, analysis, overrides, problems)
@@ -86,7 +82,6 @@ def make_request(
 
 
 def find_analysis(name: str) -> Analysis:
-    """Return the analysis. Raises UserError for an unknown name."""
     available = analyses()
     if name not in available:
         raise UserError(f"{name}: unknown analysis.{did_you_mean(name, available)} Allowed: {', '.join(available)}.")

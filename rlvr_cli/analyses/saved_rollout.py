@@ -52,12 +52,10 @@ class SavedRollout:
 
     @property
     def base(self) -> Policy:
-        """The model before training."""
         return Policy(0, self.config.model.name)
 
     @property
     def old_is_exact(self) -> bool:
-        """True if ``old`` is the policy that sampled the rollout."""
         return self.old.step == self.sampled_after
 
 
@@ -135,7 +133,6 @@ def newest_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
 
 
 def _newest_rollout(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
-    """Return the newest saved rollout that was sampled by a saved policy before ``current``."""
     policies = {0, *(checkpoint.step for checkpoint in checkpoints)}
     if not list_rollouts(run):
         raise UserError(f"{run.path}: {NONE_SAVED}")
@@ -149,7 +146,6 @@ def _newest_rollout(run: RunDir, checkpoints: list[Checkpoint], current: Checkpo
 
 
 def list_rollouts(run: RunDir) -> list[int]:
-    """Return the numbers of the saved rollouts, ascending."""
     numbers = (file.stem.removeprefix("rollout-") for file in run.rollouts_dir.glob("rollout-*.jsonl"))
     return sorted(int(number) for number in numbers if number.isdigit())
 

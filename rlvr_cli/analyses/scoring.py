@@ -64,11 +64,7 @@ class LoadedPolicy:
         return log_softmax
 
     def score(self, rows: Rows, width: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return (N, T) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding.
-
-        Args:
-            width: T; None = the length of the longest row.
-        """
+        """Return (N, ``width``) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding."""
         width = max(len(row["token_ids"]) for row in rows) if width is None else width
         log_probs, entropies = torch.zeros(2, len(rows), width, dtype=torch.float64)
         for indices in self.batches(rows):
@@ -83,11 +79,7 @@ class LoadedPolicy:
 
 
 def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | None = None) -> LoadedPolicy:
-    """Load ``policy``, on a GPU if available. Raises UserError if it cannot be loaded.
-
-    Args:
-        dtype: of the weights; None for the run's (``model.dtype``; auto: float32, as in training).
-    """
+    """Load ``policy``, on a GPU if available, in the run's dtype unless ``dtype`` is set. Raises UserError."""
     quiet_hub()
     settings = saved.config.model
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -134,7 +126,6 @@ class ScoredRun:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The rollout and policies as JSON values."""
         return {
             "rollout": self.saved.number,
             "sampled_after_step": self.saved.sampled_after,
@@ -161,14 +152,7 @@ class ScoredRun:
 
 
 def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
-    """Score the rollout with the policies that ``methods`` require.
-
-    Args:
-        old: ``saved.old``, if already loaded.
-
-    Raises:
-        UserError: a method requires data that rollouts do not save, or a policy cannot be loaded.
-    """
+    """Score the rollout with the policies that ``methods`` require. Raises UserError for data that are not saved."""
     problems = [
         f"{method.name}: its advantages require a value head, whose predictions are not saved. Use `rlvr methods plot` "
         "to compare its weights."
@@ -212,7 +196,6 @@ def learned_mask(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
 
 
 def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor | None, float | None]:
-    """Return reference log-probs and initial entropy, each None unless a method requires it."""
     reference = any(method.needs_reference for method in methods)
     initial = any(method.needs_initial_entropy for method in methods)
     if not reference and not initial:
@@ -222,10 +205,7 @@ def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor 
 
 
 def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:
-    """Return the base model's mean token entropy: as measured by the run, or on its first rollout.
-
-    Raises UserError if a method requires a measurement that the run does not have.
-    """
+    """Return the base model's mean token entropy, as measured by the run or on its first rollout. Raises UserError."""
     measuring = [method for method in methods if method.initial_entropy_samples is not None]
     if measuring:
         measured = saved.run.read_manifest().get("initial_entropy")

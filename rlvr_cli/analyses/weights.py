@@ -56,11 +56,7 @@ class WeightsOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
-    """Measure the weights of ``options.methods`` on a rollout at a policy.
-
-    Raises:
-        UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
-    """
+    """Measure the weights of ``options.methods`` on a rollout at a policy."""
     configs = {config.name: config for config in replayed_configs(options.methods)}
     saved = inputs.find_rollout()
     methods = [config.with_max_length(saved.config.rollout.max_new_tokens) for config in configs.values()]
@@ -176,7 +172,6 @@ def _make_notes(
 
 
 def headline(frames: Frames) -> str:
-    """Report the methods with a divergent weight, and the share of tokens in each region."""
     summary = summary_of(frames)
     label = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
     if not summary["tokens_with_advantage"]:
@@ -234,11 +229,7 @@ class MethodWeights:
 
 
 def compute_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
-    """Return the weights of ``method`` on a rollout scored by a later policy.
-
-    Args:
-        eps_low, eps_high: bounds of the regions, 1 - eps_low and 1 + eps_high, independent of the method's.
-    """
+    """Return the weights of ``method``; ``eps_low``, ``eps_high``: bounds of the regions, not the method's."""
     applied = apply_method(method, scored)
     mask, advantages = scored.rollout.mask, applied.advantages
     tokens = Tokens(scored.log_probs, scored.old_log_probs, advantages, mask)
@@ -286,10 +277,7 @@ def iter_group_rows(weights: MethodWeights) -> Iterator[Row]:
 
 
 def fit_ratio_decay(ratios: Tensor, lowest: float) -> float | None:
-    """Return the maximum-likelihood gamma of the density k r^gamma on (0, lowest), appendix A.3.4; None without data.
-
-    gamma + 1 = n / sum log(lowest / r).
-    """
+    """Return the maximum-likelihood gamma of k r^gamma on (0, lowest), n / sum log(lowest / r) - 1, or None."""
     inside = ratios[(ratios > 0) & (ratios < lowest)]
     total = float((lowest / inside).log().sum())
     return inside.numel() / total - 1 if total > 0 else None
@@ -312,11 +300,7 @@ def _fit_slope(ratio: Tensor, relative: Tensor) -> float | None:
 
 
 def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | None]:
-    """Return the bias over all tokens and by region, relative to the true gradient; None if that is 0.
-
-    Args:
-        norm_of: returns the norm of sum c grad log pi for (N, T) coefficients c, as :class:`NormCache`.
-    """
+    """Return the bias over all tokens and by region, relative to the true gradient; None if that is 0."""
 
     def region_norm(coefficients: Tensor, name: str) -> float:
         return norm_of(torch.where(weights.region(name), coefficients, 0.0))
@@ -327,8 +311,6 @@ def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | 
 
 
 class NormCache:
-    """Cache of ``norm_of`` by coefficients, up to their sign."""
-
     def __init__(self, norm_of: NormOf) -> None:
         self._norm_of = norm_of
         self._cache: list[tuple[Tensor, float]] = []
@@ -345,7 +327,6 @@ class NormCache:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw token weights over the ratio, by sign of the advantage, and the bias by region."""
     measured = "bias" if frames["weights"]["gradient_bias"].isna().all() else "gradient_bias"
     groups = frames["weights"].query("by == 'region' and name != @ALL")
     linear = alt.Scale(type="symlog", constant=1)

@@ -31,7 +31,6 @@ class WordKind(Section):
     words: _Words = Field((), description="Counted verbatim.")
 
     def forms(self) -> tuple[str, ...]:
-        """Return the distinct forms to count."""
         forms = [*self.words]
         for verb in self.verbs:
             first, space, rest = verb.partition(" ")
@@ -43,11 +42,7 @@ class WordKind(Section):
 
 
 def read_lists(path: Path | None) -> dict[str, WordKind]:
-    """Return the kinds of words by name, in file order; AR-Lopti's table 5 if ``path`` is None.
-
-    Raises:
-        UserError: all problems of the file, with their lines.
-    """
+    """Return the kinds of words in file order, by default AR-Lopti's table 5. Raises UserError with all problems."""
     source = TABLE_5 if path is None else config_file(path)
     try:
         document = parse(read_config(source))
@@ -76,13 +71,11 @@ def read_lists(path: Path | None) -> dict[str, WordKind]:
 
 
 def compile_kind(kind: WordKind) -> re.Pattern[str]:
-    """Return a pattern that matches all forms of a kind in lower-case text, the longest first."""
     forms = sorted(kind.forms(), key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(_form_pattern, forms))})(?!\w)")
 
 
 def past_tense(verb: str) -> str:
-    """Return the regular past tense and past participle."""
     if verb.endswith("e"):
         return f"{verb}d"
     if re.search(r"[^aeiou]y$", verb):
@@ -91,7 +84,6 @@ def past_tense(verb: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Return the regular plural."""
     if re.search(r"(s|x|z|ch|sh)$", noun):
         return f"{noun}es"
     if re.search(r"[^aeiou]y$", noun):

@@ -48,11 +48,7 @@ class WordsOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
-    """Count words in the last ``options.rollouts`` saved rollouts of each run up to ``inputs.rollout``.
-
-    Raises:
-        UserError: invalid lists, a run without a saved rollout or that evaluation, no rewards.
-    """
+    """Count words in the last ``options.rollouts`` saved rollouts of each run up to ``inputs.rollout``."""
     lists = read_lists(None if options.lists is None else local_path(options.lists))
     patterns = [compile_kind(kind) for kind in lists.values()]
     problems: list[str] = []
@@ -136,7 +132,6 @@ def _make_notes(runs: Mapping[str, RunWords], kinds: Sequence[Mapping[str, Any]]
 
 
 def headline(frames: Frames) -> str:
-    """Name the kinds whose correlation with the reward excludes 0."""
     runs, kinds = records(frames["completions"]), records(frames["kinds"])
     total = sum(row["completions"] for row in runs)
     if not any(row["occurrences"] for row in runs):
@@ -154,7 +149,6 @@ def headline(frames: Frames) -> str:
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the mean reward over frequency, one panel per kind."""
     base = alt.Chart().encode(x=alt.X("frequency:Q"), color="run:N")
     points = base.mark_line(point=True).encode(y=alt.Y("reward:Q", title="mean reward"))
     bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
@@ -164,12 +158,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 @dataclass(frozen=True)
 class RunWords:
-    """Word counts of a run.
-
-    Attributes:
-        label: of the rollouts or the evaluation. counted: their completions.
-        start: the first rollout; None if it was not saved.
-    """
+    """Word counts of a run's rollouts or evaluation; ``start``: the first rollout, None if it was not saved."""
 
     label: str
     counted: WordCounts
@@ -177,11 +166,7 @@ class RunWords:
 
 
 def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> RunWords:
-    """Count words in the run's rollouts up to ``last`` (None: the newest), or in ``options.evaluation``.
-
-    Raises:
-        UserError: no such rollout or evaluation, or one without rewards.
-    """
+    """Count words in the rollouts up to ``last``, or in ``options.evaluation``. Raises UserError for missing data."""
     if options.evaluation is not None:
         if last is not None:
             raise UserError("--rollout and evaluation= cannot be combined. Remove one.")
@@ -229,12 +214,7 @@ def _count_evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Wor
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Word counts of N completions.
-
-    Attributes:
-        counts: (N, K) occurrences of each kind. words: (N,) lengths in words. rewards: (N,) the verifier's.
-        problems: (N,) ids.
-    """
+    """Word counts of N completions: (N, K) ``counts`` by kind; (N,) ``words``, ``rewards`` and ids of ``problems``."""
 
     counts: Array
     words: Array

@@ -75,12 +75,10 @@ def check_path(path: Path) -> None:
 
 
 def colour(arm: int) -> str:
-    """Return an arm's colour as a CSS variable, `var(--c2)`."""
     return f"var(--c{arm})"
 
 
 def text_colour(arm: int) -> str:
-    """Return the colour of an arm's text, hidden with the arm."""
     return f"var(--t{arm}, {INK})"
 
 

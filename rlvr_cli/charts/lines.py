@@ -49,8 +49,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one x axis."""
-
     title: str
     lines: tuple[Line, ...]
 
@@ -74,7 +72,6 @@ class YAxis:
 
 
 def metric_axis(metric: Metric) -> YAxis:
-    """Return the axis of a metric's figure."""
     return YAxis(metric.axis, metric.share, metric.lowest >= 0.0, metric.log_scale)
 
 
@@ -101,7 +98,6 @@ class Extent:
 
 
 def compute_extents(panels: Sequence[Panel], axis: YAxis, *, shared: bool) -> list[Extent]:
-    """Return the extents of the panels; ``shared``: a common one."""
     return (
         [compute_extent(panels, axis)] * len(panels) if shared else [compute_extent([panel], axis) for panel in panels]
     )
@@ -225,5 +221,4 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def _clip(low: np.ndarray, high: np.ndarray, axis: YAxis) -> tuple[np.ndarray, np.ndarray]:
-    """Clip a band to the values that the metric can have."""
     return np.maximum(low, axis.lowest), np.minimum(high, axis.highest)

@@ -120,7 +120,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _format_user_code_error(error: BaseException) -> str | None:
-    """Return the line for an exception of a user file; None for any other."""
     user_code = sys.modules.get("rlvr_cli.core.user_code")
     return None if user_code is None else user_code.user_error_message(error)
 

@@ -40,7 +40,6 @@ class Finding:
 
 
 def run_checks() -> list[Finding]:
-    """Run all checks, in the order of the report."""
     machine = [*check_accelerators(), check_cores(), check_memory(), check_disk()]
     return [check_python(), *check_packages(), *machine, check_lab(), check_hub()]
 
@@ -56,7 +55,6 @@ def check_python() -> Finding:
 
 
 def check_packages() -> list[Finding]:
-    """Check direct dependencies against their allowed range and the tested version."""
     import importlib.metadata  # every command imports this module
 
     try:
@@ -75,7 +73,6 @@ def check_packages() -> list[Finding]:
 
 
 def check_package(requirement: Requirement, tested: str | None) -> Finding:
-    """Check a dependency; `tested` is its tested version."""
     import importlib.metadata
 
     name = requirement.name
@@ -99,14 +96,12 @@ def check_package(requirement: Requirement, tested: str | None) -> Finding:
 
 
 def read_tested_versions() -> dict[str, str]:
-    """Return canonical name -> tested version."""
     lines = TESTED.read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
     return {_canonical_name(name): version for name, version in pairs}
 
 
 def check_accelerators() -> Iterator[Finding]:
-    """Yield the accelerators that torch detects."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -155,7 +150,6 @@ def check_disk() -> Finding:
 
 
 def check_lab() -> Finding:
-    """Check the lab's models, which ship with the package."""
     from rlvr_cli.models.source import PRESETS
 
     for base in PRESETS.values():

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Return methods that complete the word, or modifiers after a +."""
     from rlvr_cli.methods.names import BASES, MODIFIERS
 
     before, plus, _ = incomplete.rpartition("+")
@@ -105,7 +104,6 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over and rep
 
 
 def output(metavar: str, text: str) -> Any:
-    """Return the option of a command's output path."""
     return typer.Option("--output", "-o", metavar=metavar, help=text, show_default=False)
 
 
@@ -122,11 +120,7 @@ Runs = Annotated[
 
 
 def check_root_option(folder: Path) -> Path | None:
-    """Return the folder of runs; None for the default one before the first run.
-
-    Raises:
-        UserError: the folder does not exist, is a file, or is itself a run.
-    """
+    """Return the folder of runs; None for the default before the first run. Raises UserError for a file or a run."""
     from rlvr_cli.runs.listing import check_root
 
     if folder == RUNS and not RUNS.exists():

@@ -35,7 +35,6 @@ ListFormat = Annotated[str, _format_option("table", "json", "csv", "markdown", "
 
 
 def show(form: str, document: ResultDocument) -> None:
-    """Print a result in the form of `--format`."""
     if form == "json":
         print_json(document.data)
     elif form == "table":
@@ -70,11 +69,7 @@ def _print_document(document: ResultDocument) -> None:
 def echo(
     text: Cell = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, unwrapped: bool = False
 ) -> None:
-    """Print text with control characters escaped, since it may hold untrusted names or data.
-
-    Args:
-        unwrapped: keep lines as they are instead of wrapping them at the terminal's width.
-    """
+    """Print text with control characters escaped, since it may hold untrusted names or data."""
     stream = file or sys.stdout
     safe = escape_for_terminal(str(text))
     safe = safe if unwrapped or not is_terminal(stream) else wrap_text(safe, width())
@@ -99,14 +94,12 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, unwrapp
 
 
 def format_value(value: Any) -> str:
-    """Return a field's value as text; `-` for None."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return "-" if value is None else str(value)
 
 
 def format_progress(done: Any, total: Any) -> str:
-    """Return `12/60`."""
     return f"{format_value(done)}/{format_value(total)}"
 
 
@@ -121,6 +114,5 @@ def format_accuracy(last: dict[str, Any]) -> str:
 
 
 def format_number(numbers: dict[str, Any], name: str, form: str) -> str | None:
-    """Return the number ``name`` in this form; None if missing."""
     value = numbers.get(name)
     return form.format(value) if isinstance(value, int | float) else None

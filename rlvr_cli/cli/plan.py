@@ -84,11 +84,7 @@ def command(
 
 
 def _load_arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
-    """Return the configuration of each method.
-
-    Raises:
-        UserError: each problem once, with the names of its arms unless all have it.
-    """
+    """Return each method's configuration. Raises UserError: each problem once, with its arms unless all have it."""
     from rlvr_cli.core.errors import ConfigError
 
     if not all(names):

@@ -122,7 +122,6 @@ def _add_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _read_error(run: RunDir) -> str | None:
-    """Return the error of a failed run; None for any other."""
     try:
         manifest = run.read_manifest()
     except RunError:  # the summary reports the damage
@@ -275,10 +274,7 @@ def _print_runs(runs: list[dict[str, Any]]) -> None:
 
 
 def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
-    """Return the lines of the table in ``columns`` columns, with full names.
-
-    A wider table has the values that all runs share above it, and if needed a separate line for each name.
-    """
+    """Return the table with full names; common values stand above it, and names on separate lines if needed."""
     lines = table_lines(TITLES, rows, None, colours)
     if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
         return lines

@@ -67,11 +67,7 @@ def watch(
 
 
 class RunWatcher:
-    """Polls the runs that are running or were at an earlier poll.
-
-    Attributes:
-        others: number of other runs at the last poll.
-    """
+    """Poll the runs that are running or were at an earlier poll. ``others``: number of other runs at the last poll."""
 
     def __init__(self, root: Path, *, show_all: bool) -> None:
         self.root, self.show_all = root, show_all
@@ -111,7 +107,6 @@ def render_table(
 
 
 def format_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a run, by ``HEADER``."""
     from rlvr_cli.core.text import format_duration
 
     seconds = row["seconds_left"]

@@ -215,7 +215,6 @@ def _worker_options(workers: int | None, trust_remote_code: bool, submit: str | 
 
 
 def _finish(folder: SweepDir, code: int, console: Console, form: str) -> None:
-    """Show how the sweep ended and what to do next, and exit with ``code``."""
     from rlvr_cli.launch.stopping import print_line
     from rlvr_cli.runs.trials import evaluation_command
     from rlvr_cli.sweeps.documents import status_document

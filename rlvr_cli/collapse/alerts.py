@@ -113,11 +113,7 @@ def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 class AlertMonitor:
-    """Monitors the lines of metrics.jsonl. Only a rollout's first line counts, except for skipped updates.
-
-    Args:
-        problems: in each rollout (`rollout.prompts`).
-    """
+    """Monitor the lines of metrics.jsonl. Only a rollout's first line counts, except for skipped updates."""
 
     def __init__(
         self, problems: int, thresholds: Thresholds | None = None, rows: Iterable[Mapping[str, Any]] = ()
@@ -162,7 +158,6 @@ class AlertMonitor:
         return [Alert(name, rollout, rollout, True, evidence) for name, evidence in active if name not in recent]
 
     def fields(self, rollout: int, *, collapse: bool = True, signal: bool = True) -> dict[str, int]:
-        """Return the alert columns of ``rollout``: 1 for an active alert."""
         names = [*(PATTERNS if collapse else ()), *([NO_SIGNAL] if signal and self._records_signal(rollout) else [])]
         return {f"{PREFIX}{name}": int(name in self._active.get(rollout, {})) for name in names}
 
@@ -203,7 +198,6 @@ class AlertMonitor:
         return self._records_signal(rollout) and self._rows[rollout]["nonzero_advantage"] == 0
 
     def _rules(self, rollout: int) -> Iterable[tuple[str, str]]:
-        """Yield the active alerts after ``rollout``, each with its evidence."""
         rollouts = range(rollout + 1 - IDLE_ROLLOUTS, rollout + 1)
         if all(map(self._is_idle, rollouts)):
             reason, remedy = _no_signal_reason([self._rows[earlier] for earlier in rollouts])

@@ -34,7 +34,6 @@ P = "p (Holm)"
 
 
 def comparison_document(comparison: Comparison) -> ResultDocument:
-    """Return the comparison for all output formats."""
     data = comparison_as_json(comparison)
     only = comparison.only
     keys = ("metric", "baseline", "comparisons") if only is None else tuple(data)
@@ -91,7 +90,6 @@ def _row(arm: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop None values on every level."""
     items = ((key, _drop_none(value) if isinstance(value, Mapping) else value) for key, value in values.items())
     return {key: value for key, value in items if value is not None}
 

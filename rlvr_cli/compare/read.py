@@ -22,10 +22,7 @@ FEW = 5
 
 
 def read_scores(request: CompareRequest) -> Scores:
-    """Read the scores of a request: on one task, or on each of those of ``request.over``.
-
-    Raises UserError with the problems of all tasks: names, options, records, evaluations that are not comparable.
-    """
+    """Read a request's scores on one task, or on each of ``request.over``. Raises UserError with all problems."""
     selected = load_runs(request.names, request.root, unfinished=request.unfinished)
     problems, notes = [*request.validate(), *selected.problems], list(selected.notes)
     if not request.over:
@@ -59,12 +56,7 @@ def read_task(
     *,
     pair: bool = True,
 ) -> TaskScores:
-    """Read the scores of ``runs`` on one task.
-
-    Args:
-        problems, notes: to report together with those of the task. pair: keep only runs that pair with the baseline's.
-    Raises UserError with all problems.
-    """
+    """Read the scores of ``runs``; ``pair``: only of those that pair with the baseline. Raises UserError."""
     errors, remarks = list(problems), list(notes)
     arms: tuple[Arm, ...] = ()
     baseline, paired, shared = "", dict[str, tuple[Replicate, ...]](), None
@@ -142,10 +134,7 @@ def _find_arm(name: str, arms: Mapping[str, Sequence[Run]]) -> str:
 def _pair(
     replicates: Mapping[str, Sequence[Replicate]], baseline: str
 ) -> tuple[dict[str, tuple[Replicate, ...]], list[str]]:
-    """Return the replicates of each arm that the baseline has too, and notes on the others.
-
-    Raises UserError for an arm without any.
-    """
+    """Return the replicates that the baseline has, and notes on the others. Raises UserError for an arm without any."""
     base = set(replicates[baseline])
     paired = {arm: tuple(sorted(base.intersection(every))) for arm, every in replicates.items()}
     unpaired = [arm for arm in paired if not paired[arm]]
@@ -209,10 +198,7 @@ def _common_benchmarks(request: CompareRequest, runs: Sequence[Run]) -> tuple[tu
 
 
 def _align_tasks(request: CompareRequest, tasks: Mapping[str, TaskScores]) -> tuple[dict[str, TaskScores], list[str]]:
-    """Restrict the tasks to the same baseline and to the replicates of each arm that all tasks have; return notes too.
-
-    Raises UserError if the arms differ, and for an arm without common replicates.
-    """
+    """Restrict tasks to common replicates, with notes. Raises UserError if arms differ or have none in common."""
     names = {task: tuple(scores.arms) for task, scores in tasks.items()}
     if len(set(names.values())) > 1:
         listed = "; ".join(f"{task}: {', '.join(arms)}" for task, arms in names.items())

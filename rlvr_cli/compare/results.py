@@ -93,12 +93,10 @@ class ArmResult:
 
     @property
     def effect(self) -> float:
-        """Return the difference to the baseline."""
         return self.contrast.difference.value if self.contrast else 0.0
 
     @property
     def verdict(self) -> str:
-        """Return the verdict of the contrast, or `baseline`."""
         return self.contrast.verdict if self.contrast else "baseline"
 
 
@@ -136,12 +134,10 @@ class TaskComparison:
 
     @property
     def baseline(self) -> ArmOnTask:
-        """Return the baseline's row."""
         return next(row for row in self.rows if row.contrast is None)
 
     @property
     def others(self) -> list[tuple[ArmOnTask, Contrast]]:
-        """Return the rows of all other arms with their contrasts."""
         return [(row, row.contrast) for row in self.rows if row.contrast is not None]
 
     @property
@@ -171,12 +167,10 @@ class Comparison:
 
     @property
     def tested(self) -> bool:
-        """Return whether any difference has a p-value."""
         return any(comparison.tested for comparison in self.tasks.values())
 
     @property
     def only(self) -> TaskComparison | None:
-        """Return the comparison of a single task; None with several."""
         return self.first if len(self.tasks) == 1 else None
 
     @property
@@ -190,7 +184,6 @@ Pair = tuple[Array, Array]
 
 
 def compare_task(scores: TaskScores) -> TaskComparison:
-    """Compare the arms on one task."""
     return compare_arms(Scores(scores.request, {"": scores}, scores.notes)).first
 
 
@@ -340,7 +333,6 @@ def _costs(
 
 
 def _curves(scores: TaskScores) -> dict[str, ArmCurve]:
-    """Return the learning curves of a matched comparison by arm."""
     change, level = difference_bounds(scores.bounds), scores.request.level
     if level is None:
         level = float(np.mean([run.values for run in scores.arms[scores.baseline].values()]))

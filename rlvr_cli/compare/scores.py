@@ -84,13 +84,11 @@ class TaskScores(SharedScores):
 
     @property
     def evaluations(self) -> dict[str, Evaluation]:
-        """Return the final evaluations by run path; none in a matched comparison."""
         runs = [scores for arm in self.arms.values() for scores in arm.values()]
         return {scores.run.path: scores.evaluation for scores in runs if scores.evaluation is not None}
 
 
 def score_table(runs: Sequence[RunScores]) -> Array:
-    """Return the values, [runs, problems]."""
     return np.stack([scores.values for scores in runs])
 
 
@@ -118,7 +116,6 @@ class Scores:
 
 
 def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
-    """Read the scores of the evaluation of each run's last checkpoint by `rlvr eval`."""
     evaluations = choose_evaluations(runs, benchmark=request.benchmark, where=request.where)
     ids, metric, notes = _shared_metric(request, evaluations)
     problems, scores = list[str](), dict[str, RunScores]()

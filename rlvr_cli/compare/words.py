@@ -17,7 +17,6 @@ COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens":
 
 
 def describe_comparison(comparison: TaskComparison) -> list[str]:
-    """Return lines on the problems, samples, checkpoints or budget, and pairing of a comparison."""
     scores, request = comparison.scores, comparison.scores.request
     data = f"{scores.settings['benchmark']}, {scores.settings['split']}, {count(len(scores.problems), 'problem')}"
     greedy = scores.metric == GREEDY or not scores.samples
@@ -40,12 +39,10 @@ def describe_comparison(comparison: TaskComparison) -> list[str]:
 
 
 def sentences(comparison: TaskComparison) -> list[str]:
-    """Return a sentence for each arm but the baseline, in the order of the table."""
     return [sentence(comparison, row) for row, _ in comparison.others]
 
 
 def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:
-    """Return the result of an arm against the baseline, by its verdict."""
     contrast = row.contrast
     assert contrast is not None
     unit = replicate_unit(comparison)
@@ -199,7 +196,6 @@ def task_noun(comparison: Comparison) -> str:
 
 
 def metric_text(comparison: Comparison) -> str:
-    """Return the metric's name, without n if the tasks' numbers of samples differ."""
     names = {task.metric for task in comparison.scores.tasks.values()}
     return metric_name(comparison.metric) if len(names) == 1 else (comparison.scores.request.metric or "accuracy")
 

@@ -12,14 +12,7 @@ from rlvr_cli.methods.method import Method
 
 
 def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
-    """Return the configuration of a policy-gradient method, without torch.
-
-    Args:
-        overrides: `KEY=VALUE`, keys relative to `method.`.
-
-    Raises:
-        UserError: an unknown name, an invalid override, or a method without a policy loss (sft).
-    """
+    """Return a policy-gradient method with overrides `KEY=VALUE` of `method`. Raises UserError, also for sft."""
     name = validate_name(text)
     texts = [f"method.{override}" for override in overrides]
     method = load_config(method=name, overrides=texts, import_files=True).method
@@ -33,24 +26,14 @@ def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
 
 
 def variant_config(text: str) -> Method:
-    """Return the configuration of a method with overrides, as `lopti:passes.order=high_first:passes.eta=0.3`.
-
-    Its name is ``text``.
-
-    Raises:
-        UserError: as `policy_config`.
-    """
+    """Return a method named `lopti:passes.order=high_first:passes.eta=0.3`, with overrides. Raises UserError."""
     name, *overrides = text.split(":")
     policy = policy_config(name, overrides)
     return policy.model_copy(update={"name": text}) if overrides else policy
 
 
 def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
-    """Return the configurations of methods to replay on a saved rollout, in order.
-
-    Raises:
-        UserError: every invalid name.
-    """
+    """Return the methods to replay on a saved rollout. Raises UserError with every invalid name."""
     configs: list[Method] = []
     problems: list[str] = []
     for name in names:

@@ -79,7 +79,6 @@ def _split_page(path: Path) -> tuple[str | None, str]:
 
 
 def _presets_in_order(names: list[str]) -> list[MethodPreset]:
-    """Return the presets of a module in its order."""
     module = import_module(METHODS[names[0]].module)
     return [METHODS[preset.name] for preset in module.PRESETS if isinstance(preset, MethodPreset)]
 
@@ -100,7 +99,6 @@ def _family_page(names: list[str]) -> str:
 
 
 def _settings(sheet: MethodSheet) -> Iterator[tuple[str, str, str]]:
-    """Yield key, value and source of each choice and key that the method sets or its kinds have."""
     for choice in sheet.choices:
         if choice.name == "method":
             yield from ((each.key, yaml_text(each.value), each.meaning) for each in choice.parameters)
@@ -114,13 +112,11 @@ def _settings(sheet: MethodSheet) -> Iterator[tuple[str, str, str]]:
 
 
 def _changed_rows(first: list[tuple[str, str, str]], rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Return the rows whose value differs from that of the family's first method."""
     before = {key: value for key, value, _ in first}
     return [row for row in rows if before.get(row[0]) != row[1]]
 
 
 def _modifier_rows(modifier: Modifier) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the setter, key, value and (once) source."""
     for key, value in flatten(modifier.values).items():
         yield f"`+{modifier.name}`", key, yaml_text(value), modifier.sources.get(key, "")
     special = {f"`{base}+{modifier.name}`": values for base, values in modifier.for_base.items()}

@@ -186,7 +186,6 @@ def _lines(labels: Sequence[str]) -> alt.Chart:
 def _pair(
     table: pd.DataFrame, curves: Sequence[WeightCurve], kind: str, lines: alt.Chart, *, single: bool
 ) -> alt.HConcatChart:
-    """Return the panels of both signs on a shared scale."""
     old_prob = curves[0].old_prob
     unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
     top = max(unclipped, min(table[kind].max(), _TALLEST * unclipped))
@@ -210,7 +209,6 @@ def _ratio() -> alt.X:
 
 
 def _background(curves: Sequence[WeightCurve], kind: str) -> list[alt.Chart]:
-    """Return the layers of trust regions, ratios with pi > 1, the unclipped weight, and region names."""
     import pandas as pd
 
     if not curves:
@@ -249,7 +247,6 @@ def _background(curves: Sequence[WeightCurve], kind: str) -> list[alt.Chart]:
 
 
 def _legend(curves: Sequence[WeightCurve]) -> str:
-    """Return the meaning of dots and greys."""
     regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
     words = ["dotted: never clipped"]
     if regions:

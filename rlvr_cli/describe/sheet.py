@@ -80,8 +80,6 @@ class MethodChoice:
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A key that a modifier changed."""
-
     key: str
     before: Any
     after: Any
@@ -129,7 +127,6 @@ def validate_name(text: str) -> str:
 
 
 def method_sheet(text: str) -> MethodSheet:
-    """Describe the method ``text``. Raises UserError for an unknown name."""
     config = load_config(method=validate_name(text), import_files=True).method
     tables: MethodTables = getattr(type(config), "tables", BUILT_IN)
     presets = presets_of(parse_method_name(config.name, tables), tables)
@@ -335,7 +332,6 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
 
 
 def change_line(change: KeyChange) -> str:
-    """Format a key that a modifier changed, or added with its kind."""
     before = f"{yaml_text(change.before)} -> " if change.before is not None else ""
     return f"{change.key}: {before}{yaml_text(change.after)}  (+{change.modifier})"
 

@@ -31,7 +31,6 @@ class NoTemplate:
     bos_token_id = None
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return no ids: the prompt has no prefix."""
         return {"input_ids": []}
 
 
@@ -118,10 +117,7 @@ def _tokenizer_and_style(model: str) -> tuple[Any, str]:
 
 
 def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:
-    """Return a row per data set, with its number of rows in ``folder`` if given (None for a missing file).
-
-    Raises UserError for a missing folder or an unreadable file.
-    """
+    """Return a row per data set, with its rows in ``folder`` (None for a missing file). Raises UserError."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"--data-dir {folder} (or RLVR_DATA_DIR): no such folder.")
     rows = []
@@ -168,10 +164,7 @@ def _count_rows(name: str, split: str, folder: Path) -> int | None:
 
 
 def write_problems(config: Task, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False) -> int:
-    """Write up to ``count`` problems of ``split`` to ``target``, one per line, and return their number.
-
-    Raises UserError for an unknown split, an invalid ``target`` and the task's problems with its data.
-    """
+    """Write up to ``count`` problems of ``split``, one per line, and return their number. Raises UserError."""
     problems = []
     if split not in SPLITS:
         problems.append(f"--split {split}: must be one of {', '.join(SPLITS)}.")

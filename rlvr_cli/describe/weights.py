@@ -57,8 +57,6 @@ class WeightCurve:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves to draw, with notes on their assumptions."""
-
     curves: tuple[WeightCurve, ...]
     notes: tuple[str, ...]
 
@@ -101,10 +99,7 @@ def effective_weight(
     spread: float = SPREAD,
     high_entropy: bool | None = None,
 ) -> tuple[Tensor, tuple[float, float]]:
-    """Return the (R,) w at the (R,) ``ratios``, and the trust region as (lowest, highest) ratio.
-
-    ``high_entropy``: the kind of token, for a weight that depends on entropy.
-    """
+    """Return the (R,) w at ``ratios``, and the trust region; ``high_entropy``: the token's kind, if it matters."""
     tokens = _make_probe(method, ratios.double(), old_prob, sign, high_entropy)
     statistics = method.policy_loss.statistics(_make_step(spread)) if method.policy_loss.needs_statistics else None
     total = torch.zeros_like(ratios, dtype=torch.float64)
@@ -183,7 +178,6 @@ def _first(bound: float | Tensor) -> float:
 
 
 def _merge_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
-    """Yield each note once, with the names of its methods."""
     methods_of_note: dict[str, list[str]] = {}
     for method in methods:
         for note in _notes(method, spread):

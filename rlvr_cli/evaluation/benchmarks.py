@@ -21,10 +21,7 @@ _KEYS = ("samples", "temperature", "length", "prompt")
 
 @dataclass(frozen=True)
 class SelectedBenchmark:
-    """A benchmark to evaluate on with its setting; generated problems have none and use the run's.
-
-    ``suite``: the first suite that selects it.
-    """
+    """A benchmark with its setting (None: the run's), and the first ``suite`` that selects it."""
 
     benchmark: str
     setting: Setting | None = None
@@ -36,26 +33,19 @@ class SelectedBenchmark:
 
     @property
     def folder(self) -> Path:
-        """Return the evaluation's folder in ``--output``."""
         return Path(self.benchmark) if self.suite is None else Path(self.suite, self.benchmark)
 
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """The evaluations of a table: a suite's, or those of all benchmarks outside suites (``suite`` is None).
-
-    ``rows``: their indices among the selected benchmarks.
-    """
+    """A table: a suite's, or that of all other benchmarks (None). ``rows``: indices of the selected benchmarks."""
 
     suite: Suite | None
     rows: tuple[int, ...]
 
 
 def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
-    """Return the distinct evaluations of known ``names``, and their tables, suites first.
-
-    A benchmark with different settings in two suites is evaluated twice.
-    """
+    """Return the distinct evaluations (a benchmark has one for each setting), and their tables, suites first."""
     choices: dict[str, SelectedBenchmark] = {}
     tables: list[BenchmarkTable] = []
     alone: list[int] = []
@@ -77,11 +67,7 @@ def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], li
 
 
 def count_benchmark_completions(config: Config, task_completions: int) -> int:
-    """Return the number of completions that `rlvr eval` samples on the benchmarks of `eval.benchmark`.
-
-    Args:
-        task_completions: completions for the held-out problems of the task.
-    """
+    """Count the completions of `rlvr eval` on `eval.benchmark`; ``task_completions``: on the task's problems."""
     choices, _ = select_benchmarks(config.eval.benchmark)
     settings = (choice.setting for choice in choices)
     return sum(
@@ -110,11 +96,7 @@ def setting_for_style(setting: Setting, style: str | None) -> Setting:
 
 
 def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> list[str]:
-    """Return a choice as configuration overrides of lower precedence than the command line's.
-
-    Args:
-        style: the model's prompt style, which may restrict generated problems.
-    """
+    """Return a choice as overrides of lower precedence than the command line's; ``style`` may restrict the problems."""
     lines = [f"task={choice.task}"]
     setting = choice.setting
     if setting is None:
@@ -169,7 +151,6 @@ def listing() -> dict[str, Any]:
 
 
 def benchmarks_document() -> ResultDocument:
-    """Return the listing as tables with the sources of their values, and as one row per setting."""
     content = listing()
     names = [
         (name, entry["task"], str(entry.get("problems", "eval.problems")), entry["what"])
@@ -189,7 +170,6 @@ def benchmarks_document() -> ResultDocument:
 
 
 def _sources(settings: Sequence[Setting]) -> list[str]:
-    """Return one line for each source of samples, temperature, length and prompt."""
     lines = []
     for key in _KEYS:
         by_source: dict[str, list[str]] = {}

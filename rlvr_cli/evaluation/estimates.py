@@ -54,10 +54,7 @@ def problem_metrics(
 def find_equal_answers(
     task: Task, problems: Sequence[Problem], samples: Mapping[SampleKey, Mapping[str, Any]], settings: EvalSettings
 ) -> list[dict[str, str]]:
-    """Return per problem a mapping of wrong answers to an equal earlier answer with another spelling.
-
-    Answers that were not judged wrong (unparsed, timed out) vote by their spelling.
-    """
+    """Return per problem a map of answers judged wrong to an equal earlier answer with another spelling."""
     sampled = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
     return task.group_answers(
         [[row["answer"] for row in group if row["reason"] == WRONG and row["answer"]] for group in sampled]
@@ -65,7 +62,6 @@ def find_equal_answers(
 
 
 def _names(settings: EvalSettings, components: Iterable[str], reasons: Sequence[str]) -> list[str]:
-    """Return the metrics of an evaluation, in the order of the files."""
     ks = sorted(set(settings.pass_at))
     names = [GREEDY] if settings.greedy else []
     names += [f"avg@{settings.samples}"] if settings.samples else []
@@ -86,11 +82,7 @@ def range_of_rewards(rows: Sequence[ProblemValues], declared: tuple[float, float
 
 
 def summarise(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields ``metrics`` and ``by_subgroup`` of metrics.json.
-
-    Args:
-        result: the other fields, which may include the range of rewards.
-    """
+    """Return ``metrics`` and ``by_subgroup`` of metrics.json; ``result``: the other fields."""
     return {
         "metrics": _estimates(rows, result),
         "by_subgroup": {name: _estimates(group, result) for name, group in _by_subgroup(rows).items()},
@@ -106,10 +98,7 @@ def _by_subgroup(rows: Sequence[ProblemValues]) -> dict[str, list[ProblemValues]
 
 
 def average(evaluations: Sequence[Sequence[ProblemValues]]) -> list[ProblemValues]:
-    """Average each problem's values over evaluations of the same problems, such as checkpoints of a run.
-
-    Raises ValueError if the problems differ.
-    """
+    """Average each problem's values over evaluations. Raises ValueError unless they have the same problems."""
     tables = [{row.id: row for row in evaluation} for evaluation in evaluations]
     if any(table.keys() != tables[0].keys() for table in tables):
         raise ValueError("evaluations of different problems cannot be averaged")
@@ -134,8 +123,6 @@ def _natural_key(name: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """One metric before and after, and after - before over the same problems."""
-
     metric: str
     before: Estimate
     after: Estimate

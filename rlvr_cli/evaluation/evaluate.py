@@ -124,7 +124,6 @@ def write_average(evaluations: Sequence[Evaluation], folder: Path) -> Evaluation
 def metrics_document(
     rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, fingerprint: str, provenance: Provenance
 ) -> dict[str, Any]:
-    """Return the content of ``metrics.json``."""
     result = {
         "format": FORMAT,
         **provenance.as_json(),
@@ -140,10 +139,7 @@ def metrics_document(
 
 
 def write_results(evaluation: Evaluation) -> Evaluation:
-    """Replace ``metrics.json`` and ``problems.jsonl`` in the evaluation's folder; return it with their hashes.
-
-    An evaluation on disk with more problems, or equally many and more samples, is not replaced.
-    """
+    """Write the results unless those of a larger evaluation are on disk; return them with their hashes."""
     path = evaluation.folder / "metrics.json"
     with suppress(FileNotFoundError, RunError):
         # Its problems.jsonl may be newer if a process was killed between the two writes; a larger call repairs that.

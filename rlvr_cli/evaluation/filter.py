@@ -42,8 +42,6 @@ DECISIONS: tuple[Decision, ...] = ("kept", "dropped", "undecided")
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """The command line of `rlvr tasks filter`."""
-
     task: str
     model: str
     output: Path
@@ -56,10 +54,7 @@ class FilterOptions:
 
 
 def make_filter(options: FilterOptions) -> EvalJob:
-    """Return the attempts as a job with its problems, checked against the models and data on disk.
-
-    Raises UserError with all problems of the request.
-    """
+    """Return the attempts as a job with its problems. Raises UserError with all problems of the request."""
     errors: list[str] = []
     root, source = Path(Config().run.dir), None
     target: Target | None = None
@@ -124,8 +119,6 @@ def make_filter(options: FilterOptions) -> EvalJob:
 
 @dataclass(frozen=True)
 class Attempted:
-    """A problem with its numbers of correct attempts and of attempts that could not be judged."""
-
     problem: Problem
     right: int
     unjudged: int
@@ -193,7 +186,6 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
 
 
 def filter_sentences(output: Path, report: Mapping[str, Any]) -> list[str]:
-    """Return the summary of a filter that wrote ``output``, in lines."""
     sampling, (low, high) = report["sampling"], report["keep_correct"]
     lines = [
         f"{report['problems']:,} {report['split']} problems of {report['task']['name']}, {report['attempts']} "
@@ -228,10 +220,7 @@ def decide(right: int, unjudged: int, keep: tuple[int, int]) -> Decision:
 
 
 def parse_keep(text: str, attempts: int) -> tuple[int, int]:
-    """Parse ``3``, ``1..7``, ``1..`` or ``..3`` to the lowest and highest number of correct attempts.
-
-    Raises UserError.
-    """
+    """Parse ``3``, ``1..7``, ``1..`` or ``..3`` to the fewest and most correct attempts. Raises UserError."""
     match, option = _RANGE.fullmatch(text.strip()), f"--keep-correct {text}:"
     if match is None or text.strip() == "..":
         raise UserError(f"{option} must be a number or a range of correct attempts, such as 0, 1..7, 1.. or ..3.")

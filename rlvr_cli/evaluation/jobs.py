@@ -119,7 +119,6 @@ class EvalJob:
 
     @property
     def models(self) -> tuple[EvaluatedModel, ...]:
-        """Return the models to evaluate, the target's first."""
         return (*self.target.subjects, *(self.against.subjects if self.against else ()))
 
 
@@ -172,7 +171,6 @@ def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[Eva
 
 
 def _resolve_models(request: EvalRequest) -> tuple[_Models, list[str]]:
-    """Return the models of the request, and its problems."""
     problems, unresolved = list[str](), list[str]()
     root, name = Path(Config().run.dir), request.names[0] if request.names else None
     target: Target | None = None
@@ -251,7 +249,6 @@ def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark |
 
 
 def _request_problems(request: EvalRequest) -> list[str]:
-    """Return the problems of a request that do not depend on the configuration."""
     problems: list[str] = []
     if len(request.names) > 1:
         hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in request.names) else ""
@@ -264,7 +261,6 @@ def _request_problems(request: EvalRequest) -> list[str]:
 
 
 def _config_problems(request: EvalRequest, config: Config) -> list[str]:
-    """Return the problems of a request with its configuration."""
     overrides, problems = request.overrides, list[str]()
     if filter_overrides(overrides, "task.data_dir="):
         with collect_problems(problems, UserError):
@@ -281,7 +277,6 @@ def _config_problems(request: EvalRequest, config: Config) -> list[str]:
 
 
 def _find_against(request: EvalRequest, name: str | None, target: Target | None, root: Path) -> Target | None:
-    """Return the target of --against. Raises UserError."""
     other = request.against
     if other == BASE and target is not None:
         if target.run is None:
@@ -304,10 +299,7 @@ def _adapt_to_style(choice: SelectedBenchmark, style: str | None) -> tuple[Selec
 
 
 def _default_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:
-    """Return `eval.benchmark` of the request or the run's configuration; none if the request sets other problems.
-
-    Problems of the configuration are ignored here: :func:`_make_job` reports all of them.
-    """
+    """Return `eval.benchmark`, none if the request sets other problems; errors are left to :func:`_make_job`."""
     overrides, config = request.overrides, Config()
     if find_option(overrides, *_PROBLEM_KEYS):
         return []
@@ -318,14 +310,12 @@ def _default_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:
 
 
 def _benchmark_conflicts(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return an error if `eval.benchmark` is combined with another choice of problems."""
     keys = [text for text in filter_overrides(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
     other = "--benchmark" if names else find_option(overrides, *_PROBLEM_KEYS)
     return [f"{keys[-1]} and {other} cannot be combined. Remove one."] if keys and other else []
 
 
 def _task_conflicts(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
-    """Return an error for each benchmark of another task than the request's."""
     keys = filter_overrides(overrides, "task.name=")
     task = str(parse(keys[-1].partition("=")[2]).data) if keys else None
     return [
@@ -345,12 +335,7 @@ def _same_training_data(config: Config, files: Sequence[Path]) -> str | None:
 
 
 def _settings(request: EvalRequest, config: Config, *, trained_on: bool) -> EvalSettings:
-    """Return the sampling settings of a job.
-
-    Args:
-        trained_on: whether the run was trained on the data.
-    Raises UserError for too many samples, none, and a split that the data lack.
-    """
+    """Return the sampling settings. Raises UserError for too many samples or none, or a split that the data lack."""
     overrides, section, problems = request.overrides, config.eval, list[str]()
     if find_option(overrides, "eval.samples") and not find_option(overrides, "eval.pass_at"):
         # Drop a default k above the requested number of samples.
@@ -386,7 +371,6 @@ def _choose_lab(target: Target | None, config: Config, root: Path) -> Target | N
 
 
 def runs_root(overrides: Sequence[str]) -> Path:
-    """Return the folder of the runs, `run.dir`. Raises UserError for an invalid override."""
     return Path(load_config(overrides=filter_overrides(overrides, "run.")).run.dir)
 
 

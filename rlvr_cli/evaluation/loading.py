@@ -16,13 +16,7 @@ from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
 
 def load_subject(subject: EvaluatedModel, config: Config, engine: str, say: Callable[[str], None]) -> Sampler:
-    """Load a model into this process or vLLM, or connect to its server.
-
-    Args:
-        engine: auto, local, transformers, vllm or openai.
-    Raises:
-        UserError: the model or the server cannot be used, or a checkpoint was deleted.
-    """
+    """Load a model into this process or vLLM, or connect to its server. Raises UserError."""
     try:
         if engine == "openai":
             return _connect(subject, config, say)
@@ -91,7 +85,6 @@ def _connect(subject: EvaluatedModel, config: Config, say: Callable[[str], None]
 
 
 def label_and_stem(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]:
-    """Return a model's label, and its component of a folder's name."""
     if sampler.served_as is None:
         return subject.label, subject.stem
     name, server = sampler.served_as

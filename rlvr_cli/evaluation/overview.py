@@ -20,11 +20,7 @@ _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 
 
 def build_overview(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return the evaluations and averages of a table as JSON values.
-
-    Args:
-        jobs, outcomes: all of the command, in its order.
-    """
+    """Return the evaluations and averages of a table as JSON values; ``jobs``, ``outcomes``: all of the command."""
     suite, pairs = table.suite, [(jobs[row], outcomes[row]) for row in table.rows]
     rows = []
     for job, outcome in pairs:
@@ -83,7 +79,6 @@ def overview_table(content: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
 
 
 def format_averages(content: Mapping[str, Any]) -> list[str]:
-    """Return one line per average of a suite."""
     values = [
         f"none, {average['missing']}" if "missing" in average else with_interval("avg@", average)
         for average in content["averages"]

@@ -20,10 +20,7 @@ Say = Callable[[str], None]
 
 
 def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
-    """Return the jobs with their problems, and the number of training problems among them for each model.
-
-    Raises UserError with the problems of every job's data; the hub, which may be slow, is read only without any.
-    """
+    """Return the jobs with their problems. Raises UserError with the errors of all, before the slow hub is read."""
     read: dict[int, EvalJob] = {}
     problems: list[str] = []
     for number in sorted(range(len(jobs)), key=lambda number: _on_hub(jobs[number])):

@@ -23,12 +23,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @dataclass(frozen=True)
 class ProgressView:
-    """The output for the progress of evaluations.
-
-    Attributes:
-        watch: a context manager by label; yields the callback of an evaluation.
-        say: print a line.
-    """
+    """Progress output: ``watch`` yields an evaluation's callback by label, ``say`` prints a line."""
 
     watch: Callable[[str], AbstractContextManager[ProgressCallback]]
     say: Callable[[str], None]

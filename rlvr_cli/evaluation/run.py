@@ -139,7 +139,6 @@ def _clip_max_tokens(
 
 
 def _evaluate(job: EvalJob, subject: EvaluatedModel, sampler: Sampler, view: ProgressView) -> Evaluation:
-    """Evaluate one model of a job. Raises UserError and RunError as :func:`evaluate`."""
     from rlvr_cli.evaluation.evaluate import evaluate_with
 
     task, tokenizer = job.config.task.for_model(subject.style or sampler.style), sampler.tokenizer
@@ -175,7 +174,6 @@ def _key(job: EvalJob, fingerprint: str) -> str:
 
 
 def _note_larger(evaluation: Evaluation, view: ProgressView) -> None:
-    """Print a note if the evaluation's folder keeps the results of a larger one."""
     result = read_result(evaluation.folder / "metrics.json")
     size = result["problems"], result["samples"]
     if size > evaluation.size:

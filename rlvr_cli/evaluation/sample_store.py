@@ -64,11 +64,7 @@ class Sampler:
         }
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add every requested sample that ``store`` lacks.
-
-        Raises UserError if the folder holds samples of other problems under the same ids, or the model cannot take the
-        prompts; RunError if sampling fails.
-        """
+        """Add the samples that ``store`` lacks. Raises UserError for conflicting ids or unusable prompts, RunError."""
         raise NotImplementedError
 
 
@@ -89,11 +85,7 @@ class SampleStore:
 
     @contextmanager
     def open(self) -> Iterator[dict[SampleKey, dict[str, Any]]]:
-        """Lock the folder and yield its samples, without an incomplete last line of a killed writer.
-
-        Raises UserError if another process has the lock, the folder belongs to another evaluation or cannot be written;
-        RunError if its files were altered.
-        """
+        """Lock the folder and yield its samples. Raises UserError if it cannot be used, RunError for altered files."""
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -223,11 +215,7 @@ def sample_record(
     truncated: bool,
     verdict: Verdict,
 ) -> dict[str, Any]:
-    """Return one line of ``samples.jsonl``.
-
-    Args:
-        prompt: the hash of the prompt. tokens, log_prob: None if a server does not return them.
-    """
+    """Return a line of ``samples.jsonl``; ``prompt``: its hash. ``tokens``, ``log_prob``: None from some servers."""
     return {
         "problem": problem.id,
         "sample": index,

@@ -167,12 +167,7 @@ class BatchSampler(Sampler):
 
 
 class LocalSampler(BatchSampler):
-    """A model in this process, sampled in eval mode by the local sampler or transformers; its random state is kept.
-
-    Args:
-        engine: auto, local or transformers. key: its configuration key, for messages.
-    Raises UserError for another engine, or one that cannot sample this model.
-    """
+    """A model in this process, sampled in eval mode; its random state is kept. Raises UserError for other engines."""
 
     def __init__(
         self,
@@ -203,11 +198,7 @@ class LocalSampler(BatchSampler):
 
 
 class VllmSampler(BatchSampler):
-    """A model in vLLM; its random streams, and so its samples, differ from those of other engines.
-
-    Args:
-        engine: `vllm.LLM`. folder: the model's files, whose hash identifies the weights.
-    """
+    """A model in vLLM, identified by the hash of its files. Its random streams differ from other engines'."""
 
     scored_at = (0.0, 1.0)
     engine_identity = MappingProxyType({"engine": "vllm"})

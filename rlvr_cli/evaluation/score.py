@@ -97,7 +97,6 @@ def _read_pairs(task: Task, source: Path) -> list[Pair]:
 
 
 def _parse_record(line: bytes) -> tuple[dict[str, Any], str]:
-    """Return the fields of the problem and the response. Raises BadRow."""
     record = parse_json(line)
     if not isinstance(record, dict):
         raise BadRow(f"not a JSON object; a line is {_LINE}")
@@ -114,7 +113,6 @@ def _parse_record(line: bytes) -> tuple[dict[str, Any], str]:
 
 
 def _group_by_problem(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Yield consecutive responses to the same problem."""
     for _, group in groupby(pairs, key=lambda pair: (pair[0].question, pair[0].data)):
         yield list(group)
 
@@ -165,8 +163,6 @@ def check_keys(overrides: Sequence[str]) -> None:
 
 
 def verdict_as_json(verdict: Verdict) -> dict[str, Any]:
-    """Return the line of a verdict."""
-
     def number(value: float) -> float | None:
         return value if verdict.scorable and math.isfinite(value) else None
 

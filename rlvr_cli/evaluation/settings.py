@@ -149,5 +149,4 @@ def find_option(overrides: Sequence[str], *keys: str) -> str | None:
 
 
 def filter_overrides(overrides: Sequence[str], prefix: str) -> list[str]:
-    """Return the overrides that begin with ``prefix``."""
     return [override for override in overrides if override.startswith(prefix)]

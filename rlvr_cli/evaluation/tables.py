@@ -22,7 +22,6 @@ def metric_name(name: str) -> str:
 
 
 def evaluation_headline(result: Mapping[str, Any]) -> str:
-    """Return a line with the model, the problems and the sampling settings."""
     sampling = result["sampling"]
     line = f"{result['label']}: {result['benchmark']}, {result['split']}, {result['problems']} problems"
     line += f" ({result['trained_on']:,} of them trained on)" if result.get("trained_on") else ""
@@ -70,7 +69,6 @@ def _comparison_row(name: str, paired: PairedDifference) -> Row:
 
 
 def mark_difference(name: str, value: float, text: str) -> Marked:
-    """Mark the ``text`` of a clear difference as better or worse."""
     higher = metric(name).higher_is_better
     return Marked(text, "strong" if higher is None else "good" if (value > 0) == higher else "bad")
 

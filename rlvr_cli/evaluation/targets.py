@@ -107,7 +107,6 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
 
 
 def _sweep_message(name: str, folder: Path) -> str:
-    """Return the error message for the name of a sweep, or of an unknown trial in it."""
     content, base = read_trials(folder), Path(name).name
     trials = [f"{folder}/{trial['name']}" for trial in content["trials"]]
     problem, guess = "is a sweep, not a run", ""
@@ -120,25 +119,18 @@ def _sweep_message(name: str, folder: Path) -> str:
 
 
 def find_source_run(name: str, runs_root: Path) -> RunDir | None:
-    """Return the run that ``name`` is, or is a checkpoint or the base (``base:RUN``) of; None for other models.
-
-    `rlvr eval` takes its default settings from this run.
-    """
+    """Return the run that ``name`` is, or is a checkpoint or base of, whose settings are the default; else None."""
     name = name.removeprefix(f"{BASE}:")
     return None if name in PRESETS else match_run(name, runs_root) or _run_of_checkpoint(local_path(name))
 
 
 def _run_of_checkpoint(path: Path) -> RunDir | None:
-    """Return the run of a checkpoint; None for other folders, such as a checkpoint copied out of its run."""
     run = RunDir(path.parent.parent)
     return run if STEP.fullmatch(path.name) and run.config_path.is_file() else None
 
 
 def served_target(name: str, runs_root: Path) -> Target:
-    """Return the target for a name that :func:`find_target` cannot resolve: a server's model.
-
-    The name may be a folder with a tokenizer but no weights, which suffices to format prompts.
-    """
+    """Return a server's model as the target; a folder ``name`` with only a tokenizer still formats prompts."""
     folder = local_path(name)
     local = any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json"))
     label, style = (folder.name, _style(folder)) if local else (name, None)
@@ -190,5 +182,4 @@ def _style(folder: Path | None) -> str | None:
 
 
 def slug(name: str) -> str:
-    """Return a name as a component of a folder's name."""
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip("-.") or "model"

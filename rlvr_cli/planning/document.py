@@ -17,7 +17,6 @@ PLAN = ("quantity", "value", "what it is")
 
 
 def plan_document(plan: dict[str, Any]) -> ResultDocument:
-    """Return the plan of a training as a document."""
     memory = [] if plan["memory"] is None else _memory_tables(plan["memory"])
     lines = [
         _data_sentence(plan),
@@ -36,7 +35,6 @@ def plan_document(plan: dict[str, Any]) -> ResultDocument:
 
 
 def arms_document(plans: list[dict[str, Any]], same: Sequence[SameGradient]) -> ResultDocument:
-    """Return the plans of several methods side by side, and the groups ``same`` with the same gradient."""
     # At least one of several methods samples.
     shared = [row for row in _plan_rows(next(plan for plan in plans if plan["policy_age"])) if row[0] not in PER_METHOD]
     header = ("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest", "memory")
@@ -132,7 +130,6 @@ def _describe_evaluation(plan: dict[str, Any]) -> str:
 
 
 def _describe_problems(plan: dict[str, Any]) -> tuple[str, str]:
-    """Return the number of training problems, or its limit, and the mean visits per problem."""
     source, visits = plan["problems_from"], plan["visits_per_problem"]
     origin = "" if source is None else f"of {source} (task.data), "
     if visits is not None:
@@ -178,7 +175,6 @@ def _model_sentence(plan: dict[str, Any]) -> str:
 
 
 def _memory_tables(memory: dict[str, Any]) -> list[Table]:
-    """Return the terms of the peak and, if it does not fit, the changes that reduce it."""
     setting, gpu = memory["setting"], memory["device"] == "gpu"
     assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
     each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"

@@ -125,7 +125,6 @@ class Training:
 
     @property
     def gathers(self) -> bool:
-        """True if weights are gathered layer by layer."""
         return self.shards > 1 or self.offload_weights
 
     @property
@@ -231,7 +230,6 @@ def estimate_memory(
 
 
 def trained_parameters(model: Architecture, training: Training) -> int:
-    """Count the weights that have a gradient."""
     head = model.hidden + 1 if training.value_head else 0
     if training.adapter is None:
         return model.parameters + head
@@ -389,7 +387,6 @@ def _recomputed_block(model: Architecture, training: Training) -> Term:
 
 
 def _activation_gradients(model: Architecture, training: Training) -> Term:
-    """Estimate the activation gradients in the backward pass of a block's gated MLP."""
     per_token = 2 * training.compute * model.intermediate + 2 * training.stream * model.hidden
     return Term("gradients of activations", training.micro_batch * training.tokens * per_token, "of one block")
 
@@ -515,7 +512,6 @@ def vllm_shortage(model: Architecture, training: Training, sampling: Sampling, g
 def _local_sampler_terms(
     model: Architecture, training: Training, sampling: Sampling, element: int, room: int
 ) -> Iterable[Term]:
-    """Estimate the local sampler with ``room`` free bytes."""
     length, memory = training.tokens, planned_row_memory(model, element, gpu=training.gpu)
     rows = rows_at_once(memory, training, sampling, room)
     at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
@@ -539,7 +535,6 @@ def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room
 
 
 def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMemory:
-    """Return the sampling memory per row, with ``element`` bytes per element."""
     heads, kv_heads, dim = model.heads, model.kv_heads, model.head_dim
     return RowMemory(
         kv_token=model.kv_bytes_per_token(element),
@@ -550,7 +545,6 @@ def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMe
 
 
 def _prefill_bytes(memory: RowMemory, training: Training, sampling: Sampling, rows: int) -> int:
-    """Return the bytes of prefilling the distinct prompts of ``rows`` completions."""
     return memory.prompts(-(-rows // sampling.group) * training.prompt_tokens, training.prompt_tokens)
 
 

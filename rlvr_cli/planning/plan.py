@@ -96,7 +96,6 @@ def plan_training(config: Config) -> dict[str, Any]:
 
 
 def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
-    """Count the problems of ``split`` on this machine, at most ``most``; None if they cannot be read."""
     try:
         return config.task.count_local(split, most)
     except UserError:
@@ -104,7 +103,6 @@ def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
 
 
 def _held_out_completions(config: Config, section: HeldOutConfig) -> int:
-    """Count the completions of an evaluation on the task's held-out problems."""
     problems = _count_problems(config, section.split, section.problems) or section.problems
     return problems * (section.samples_needed + section.greedy)
 
@@ -295,7 +293,6 @@ def offload_settings(config: Config) -> tuple[bool, bool]:
 
 
 def training_settings(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
-    """Return the settings of ``config`` that determine the memory of an update."""
     batch, method, model = config.batch, config.method, config.model
     checkpointing = model.gradient_checkpointing
     weights = 2 if model.dtype == "bfloat16" else 4
@@ -346,7 +343,6 @@ def adapter_settings(config: Config) -> Adapter | None:
 
 
 def sampling_settings(config: Config, model: Architecture | None = None) -> Sampling:
-    """Return the settings that determine the memory of a rollout; ``model`` resolves the engine `auto`."""
     batch, rollout = config.batch, config.rollout
     rows = -(-batch.completions // config.launch.processes)
     if not config.method.samples:
@@ -404,10 +400,7 @@ def parse_speed(text: str | None) -> Speed | None:
 
 
 def measure_speed(run: RunDir) -> Speed:
-    """Compute the speed of a run from its records, except the first of several rollouts (warm-up).
-
-    Raises UserError without a finished rollout, RunError for damaged records.
-    """
+    """Compute the speed of a run, without the first rollout (warm-up). Raises UserError without a finished one."""
     from rlvr_cli.config.load import load_config
 
     steps, timings = read_jsonl(run.metrics_path), read_jsonl(run.timings_path)

@@ -63,11 +63,7 @@ class PageAnswer:
 def make_answer(
     data: ReportData, changes: dict[str, MetricChange], evaluations: Sequence[EvaluatedSetting]
 ) -> PageAnswer:
-    """Summarize a report.
-
-    Args:
-        changes: by arm, of those with evaluations at two times. evaluations: those of `rlvr eval`.
-    """
+    """Summarize a report; ``changes``: by arm, of those with evaluations at two times."""
     if data.comparison is not None:
         return _answer_comparison(data.comparison)
     names = [arm.name for arm in data.arms]

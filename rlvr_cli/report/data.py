@@ -49,10 +49,7 @@ class ReportData:
 
 
 def read_report_data(request: CompareRequest) -> ReportData:
-    """Find and read the runs of a request; those unfinished (unless requested) or not evaluated are not compared.
-
-    Raises UserError with every wrong name, option and record, and for evaluations that cannot be compared.
-    """
+    """Find and read the runs of a request. Raises UserError with every wrong name, option and record."""
     selected = load_runs(request.names, request.root, unfinished=True)
     notes, problems = selected.notes, [*request.validate(), *selected.problems]
     runs = tuple(replace(run, cached_steps=_read_steps(run, problems)) for run in selected.runs)

@@ -52,11 +52,7 @@ class EvaluatedSetting:
 
 
 def select_evaluations(data: ReportData, problems: list[str]) -> list[EvaluatedSetting]:
-    """Return the evaluations of a page: the compared ones, else all settings.
-
-    Args:
-        problems: errors of damaged evaluations are appended.
-    """
+    """Return the compared evaluations of a page, else those of all settings; errors are added to ``problems``."""
     compared = data.comparison.scores.evaluations if data.comparison is not None else {}
     by_setting: dict[str, dict[str, tuple[Evaluation, ...]]] = {}
     for arm in data.arms:
@@ -349,10 +345,7 @@ class Budgets:
 
 
 def compare_at_budgets(data: ReportData) -> Budgets:
-    """Return the difference of each arm to the baseline at the largest common budget, a row per kind of budget.
-
-    Empty unless final checkpoints are compared and all runs have held-out evaluations.
-    """
+    """Return each arm's difference at the largest common budget; empty without common held-out evaluations."""
     if data.comparison is None or data.request.match is not None:
         return Budgets(None, ())
     if not all(has_evaluation(run.dir.held_out_dir) for run in data.readiness.runs):

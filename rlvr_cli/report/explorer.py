@@ -87,11 +87,7 @@ def make_explorer(
     changes: Mapping[str, MetricChange],
     problems: list[str],
 ) -> Explorer:
-    """Return the explorer of a page.
-
-    Args:
-        names: of the arms, as in the charts. problems: errors of damaged files are appended.
-    """
+    """Return the explorer of a page; errors of damaged files are added to ``problems``."""
     points = {
         chart.key: [
             {"title": panel.title, "axis": panel.axis, "frame": panel.frame, "lines": list(map(vars, panel.lines))}
@@ -123,10 +119,7 @@ def _find_sources(
 
 
 def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems: list[str]) -> tuple[str, str]:
-    """Return the completions of all sources as columns, sorted by problem, and a sentence on their number.
-
-    Beyond ``MOST_BYTES``, the last problems of all evaluations are dropped.
-    """
+    """Return all completions by problem up to ``MOST_BYTES``, and a sentence on their number."""
     sources = [source for source in sources if (source.evaluation.folder / "samples.jsonl").exists()]
     # Index of the source, rank of the problem in its set, and fields of a completion.
     rows: list[tuple[int, int, dict[str, Any]]] = []

@@ -106,10 +106,7 @@ class Page:
 
 
 def make_page(data: ReportData, output: Path | None = None) -> Page:
-    """Return the page of a report; ``output``: its path unless the default.
-
-    Raises UserError with all damaged evaluations and records.
-    """
+    """Return the page of a report; ``output``: its path unless the default. Raises UserError for damaged records."""
     problems: list[str] = []
     changes = {arm.name: change for arm in data.arms if (change := measure_change(arm, data.request.root, problems))}
     evaluations = select_evaluations(data, problems)

@@ -141,7 +141,6 @@ def differences_table(data: ReportData) -> Table | None:
 
 
 def settings_table(data: ReportData) -> Table:
-    """Return the keys with the same value in all runs."""
     rows = []
     for key, value in data.runs[0].values.items():
         text = _format_setting(value)
@@ -163,8 +162,6 @@ def _format_setting(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Commands:
-    """Command lines under a title."""
-
     title: str
     lines: tuple[str, ...]
 

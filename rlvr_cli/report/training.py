@@ -89,11 +89,7 @@ def cost_table(data: ReportData, spent: Mapping[str, Sequence[Mapping[str, float
 
 
 def sum_costs(data: ReportData, problems: list[str]) -> dict[str, list[dict[str, float]]]:
-    """Return the runs' costs by the arm's name, without arms that have no timed step.
-
-    Args:
-        problems: errors of damaged records are appended.
-    """
+    """Return the runs' costs by arm, without arms that have no timed step; errors are added to ``problems``."""
     spent: dict[str, list[dict[str, float]]] = {}
     for run, name in ((run, arm.name) for arm in data.arms for run in arm.runs.values()):
         if run.steps.metrics and run.steps.timings:
@@ -103,7 +99,6 @@ def sum_costs(data: ReportData, problems: list[str]) -> dict[str, list[dict[str,
 
 
 def mean_cost(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return mean tokens and seconds of a run."""
     means = _average_costs(spent)
     return {"tokens": means.get("tokens sampled", 0.0), "seconds": means[ALL]}
 
@@ -149,11 +144,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class AlertReport:
-    """The alerts of the runs of a report.
-
-    Attributes:
-        verdicts: sentences on each arm. collapsed: those on active alerts; resolved: those on past ones.
-    """
+    """The alerts of the runs: sentences on all arms, on active (``collapsed``) and on past ones (``resolved``)."""
 
     verdicts: tuple[str, ...]
     collapsed: tuple[str, ...]
@@ -162,11 +153,7 @@ class AlertReport:
 
 
 def find_alerts(data: ReportData, problems: list[str]) -> AlertReport:
-    """Compute the alerts of all runs.
-
-    Args:
-        problems: errors of damaged records are appended.
-    """
+    """Compute the alerts of all runs; errors of damaged records are added to ``problems``."""
     rows, verdicts, collapsed, resolved = list[tuple[str, ...]](), list[str](), list[str](), list[str]()
     for arm in data.arms:
         active, past = dict[str, list[str]](), dict[str, list[str]]()

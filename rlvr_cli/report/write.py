@@ -46,10 +46,7 @@ class WrittenReport:
 
 
 def write_report(request: CompareRequest, output: Path | None = None) -> WrittenReport:
-    """Write the page atomically, replacing an existing one.
-
-    Raises UserError with all problems of the request, the records and the path of the page.
-    """
+    """Write the page atomically, replacing an existing one. Raises UserError with all problems."""
     if output is not None:
         _check_path(output)
     data = read_report_data(request)

@@ -247,7 +247,6 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool, tested: bool =
 
 
 def _difference(arms: Sequence[Array]) -> Array:
-    """Return each problem's mean over seeds; with two arms, the first minus the second."""
     means = [arm.mean(-2) for arm in arms]
     difference: Array = means[0] if len(means) == 1 else means[0] - means[1]
     return difference

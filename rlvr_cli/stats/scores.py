@@ -12,10 +12,7 @@ _TIE = 1e-9
 
 
 def validate_scores(values: ArrayLike) -> Array:
-    """Return ``values`` as a float array [seeds, problems].
-
-    Raises ValueError if it is empty, not two-dimensional or ragged, or contains NaN or infinity.
-    """
+    """Return a float array [seeds, problems]. Raises ValueError if empty, ragged, not two-dimensional or not finite."""
     try:
         data = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -29,10 +29,7 @@ Values = dict[str, str]
 
 @dataclass(frozen=True, order=True)
 class Replicate:
-    """A run within its arm: the seed, and other keys that vary within arms.
-
-    ``rest``: the latter as `key=value ...`; empty if the runs of an arm differ only in the seed.
-    """
+    """A run within its arm: its seed, and ``rest``, the other keys that vary within arms as `key=value ...`."""
 
     seed: int
     rest: str = ""
@@ -71,11 +68,7 @@ def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = Fal
 
 
 def group_runs_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
-    """Return the runs of each arm, sorted by arm name.
-
-    Args:
-        keys: keys whose values define an arm; none = every key that changes the training except the seed.
-    """
+    """Return runs by arm, sorted; ``keys`` define an arm, by default all that change the training except the seed."""
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         values = _format_values(run.values, keys) if keys else training_values(run.values)
@@ -84,12 +77,7 @@ def group_runs_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[s
 
 
 def expand_keys(option: str, names: Sequence[str], recorded: Collection[str] = ()) -> set[str]:
-    """Expand ``names`` (keys or sections) to keys.
-
-    Args:
-        recorded: keys of runs, which include the keys of user files.
-    Raises UserError for unknown keys, and for the seed.
-    """
+    """Expand keys or sections; ``recorded`` adds keys of user files. Raises UserError for unknown keys and the seed."""
     keys, problems = set[str](), list[str]()
     for name in names:
         below = {key for key in (*KEYS.key_names, *recorded) if key == name or key.startswith(f"{name}.")}
@@ -108,10 +96,7 @@ def expand_keys(option: str, names: Sequence[str], recorded: Collection[str] = (
 
 
 def group_by_keys(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
-    """Group the runs by their values of ``keys``, sorted by a name of the keys that vary.
-
-    If one key varies, or a `*.name` key is unique, its value is the name; else `key=value ...`.
-    """
+    """Group runs by ``keys``, sorted by name: a value if it identifies the key, else `key=value ...`."""
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(_format_values(run.values, keys).items()), []).append(run)
@@ -130,10 +115,7 @@ def training_values(values: Mapping[str, Any]) -> Values:
 
 
 def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
-    """Return the groups of arms (configurations by name) whose methods differ but have the same gradient.
-
-    The arms of a group agree in all other keys that change the training.
-    """
+    """Return the groups of arms whose methods differ but have the same gradient, all other training keys equal."""
     groups: dict[tuple[int, str], dict[str, AnyMethod]] = {}
     for name, config in configs.items():
         values = training_values({".".join(path): value for path, value in leaves(config)})
@@ -153,10 +135,7 @@ def _format_values(values: Mapping[str, Any], keys: Collection[str]) -> Values:
 
 
 def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
-    """Return by run path the values, besides the seed, that pair the run with runs of other arms; often empty.
-
-    These are the keys that change the training and vary within some arm.
-    """
+    """Return by run path the values, besides the seed, that vary within some arm and pair runs across arms."""
     texts = [[training_values(run.values) for run in group] for group in members]
     pooled = {key for group in texts for values in group for key in values if _varies(key, group)}
     runs = [run for group in members for run in group]

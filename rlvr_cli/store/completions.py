@@ -38,7 +38,6 @@ class Piece:
 
     @property
     def title(self) -> str:
-        """Return the probability as text."""
         rounded = f"{self.probability:.3f}" if self.probability >= 0.0005 else f"{self.probability:.1g}"
         return f"probability {rounded}" + (f" ({self.tokens} tokens together)" if self.tokens > 1 else "")
 
@@ -266,10 +265,7 @@ def cut_middle(text: str) -> tuple[str, int]:
 
 
 def _pieces(record: Record) -> list[Piece] | None:
-    """Return the tokens of a completion; None if the record lacks them.
-
-    A token without text is merged into the next token with text: together they form one character.
-    """
+    """Return a completion's tokens, those of one character merged; None if the record lacks them."""
     texts, logs = record.get("pieces"), record.get("log_probs")
     if not isinstance(texts, list) or not isinstance(logs, list) or len(texts) != len(logs) or not texts:
         return None
@@ -288,11 +284,9 @@ def _pieces(record: Record) -> list[Piece] | None:
 
 
 def bin_of(probability: float) -> int:
-    """Return the index of the bin of ``probability`` in ``BINS``."""
     return max(index for index, low in enumerate(BINS) if probability >= low)
 
 
 def bin_names() -> list[str]:
-    """Return the names of the bins for a legend, from the lowest."""
     ends = [*BINS[1:], 1.0]
     return [f"below {ends[0]:g}", *(f"{low:g} to {high:g}" for low, high in zip(BINS[1:], ends[1:], strict=True))]

@@ -89,8 +89,6 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation."""
-
     folder: Path
     result: dict[str, Any]
     rows: tuple[ProblemValues, ...]
@@ -102,7 +100,6 @@ class Evaluation:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return the number of problems, and of samples per problem."""
         return self.result["problems"], self.result["samples"]
 
     @property
@@ -112,7 +109,6 @@ class Evaluation:
 
     @cached_property
     def samples(self) -> list[dict[str, Any]]:
-        """Return :func:`read_samples`. Raises RunError."""
         return read_samples(self.folder)
 
 
@@ -134,11 +130,9 @@ class ProblemValues:
     same: Mapping[str, str] = field(default_factory=dict)
 
     def vote(self, answer: str | None) -> str | None:
-        """Return the vote of a sample with ``answer``."""
         return None if answer is None else self.same.get(answer, answer)
 
     def as_json(self) -> dict[str, Any]:
-        """Return a record of ``problems.jsonl``."""
         same = {"same": dict(self.same)} if self.same else {}
         return {"problem": self.id, "subgroup": self.subgroup, "values": self.values, **same}
 
@@ -167,7 +161,6 @@ def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
 
 
 def group_by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]]:
-    """Group evaluations by their settings, as JSON."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in evaluations:
         groups.setdefault(json.dumps(evaluation.settings, sort_keys=True), []).append(evaluation)
@@ -203,7 +196,6 @@ def has_evaluation(folder: Path) -> bool:
 
 
 def read_undamaged(folder: Path) -> list[Evaluation]:
-    """Return the undamaged evaluations in a folder."""
     evaluations: list[Evaluation] = []
     for path in sorted(folder.glob("*/metrics.json")):
         with collect_problems([]):

@@ -70,9 +70,7 @@ class Run:
 class RunSelection:
     """Distinct runs in the order of the arguments; those of a folder or a glob sorted by name.
 
-    Attributes:
-        problems: a line for each unknown name, and each damaged or unfinished run.
-        notes: on trials of sweeps.
+    ``problems``: a line for each unknown name, and each damaged or unfinished run. ``notes``: on trials of sweeps.
     """
 
     runs: tuple[Run, ...]
@@ -115,10 +113,7 @@ def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
 
 
 def _find_folders(name: str, root: Path) -> dict[Path, list[Path]]:
-    """Return the folders that a name matches, each with its runs: itself, or those in it.
-
-    Raises UserError without a match, and for a folder of more than one experiment.
-    """
+    """Return the folders that a name matches with their runs. Raises UserError for none or several experiments."""
     folders: dict[Path, list[Path]] = {}
     paths = [root / name]
     with collect_problems([]):
@@ -140,10 +135,7 @@ def _glob(pattern: Path) -> list[Path]:
 
 
 def _runs_of(folder: Path) -> dict[Path, list[Path]]:
-    """Return by folder or sweep: the folder itself if it is a run, else the runs in it, else those in its subfolders.
-
-    Raises UserError for a folder with several sweeps, or a sweep and other runs.
-    """
+    """Return a folder's runs by folder or sweep. Raises UserError for several sweeps, or a sweep and other runs."""
     if is_run(folder):
         return {folder: [folder]}
     try:
@@ -218,11 +210,7 @@ class _Trials:
 
 
 def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
-    """Exclude the trials of the sweep in ``folder`` that were pruned, or are no longer in the sweep file.
-
-    Args:
-        unfinished: accept trials without a run, with a note.
-    """
+    """Exclude trials that were pruned or left the sweep file; ``unfinished``: accept those without a run."""
     if not is_sweep(folder):
         return _Trials()
     try:

@@ -62,11 +62,9 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Return the title of its figure."""
         return self.title or capitalize(self.label)
 
     def applies(self, method: AnyMethod) -> bool:
-        """Return whether a training by ``method`` has the metric."""
         return method.training in (self.training or (RL, SFT)) and self.of_method(method)
 
     @property
@@ -253,10 +251,7 @@ def at_k(name: str) -> tuple[str, str] | None:
 
 
 def problem_value(name: str, samples: Sequence[Sample]) -> float | None:
-    """Return a metric of one problem from its samples; None if it is unknown, as a server's token count.
-
-    Raises KeyError if a sample lacks it.
-    """
+    """Return a problem's metric; None if unknown, as a server's token count. Raises KeyError if a sample lacks it."""
     if (form := at_k(name)) is not None:
         return AT_K[form[0]](samples, int(form[1]))
     of_sample = metric(name).of_sample
@@ -272,7 +267,6 @@ def sample_metrics() -> tuple[str, ...]:
 
 
 def training_metrics(kind: str) -> tuple[str, ...]:
-    """Return the metrics in every step of a training of this ``kind``."""
     return tuple(name for name, each in METRICS.items() if kind in each.training)
 
 

@@ -40,7 +40,6 @@ class Steps:
 
 
 def read_steps(run: RunDir) -> Steps:
-    """Return the step records of a run. Raises RunError if they are damaged."""
     return Steps(read_record(run, run.metrics_path), read_jsonl(run.timings_path))
 
 
@@ -50,11 +49,7 @@ def filter_step_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """Return the curves of the recorded metrics by name; a curve without finite values has no points.
-
-    Args:
-        rows: the lines of metrics.jsonl, each with an integer `rollout`.
-    """
+    """Return the recorded metrics' curves from metrics.jsonl; without finite values, a curve has no points."""
     evaluations = [row["eval"] for row in rows if isinstance(row.get("eval"), dict)]
     accuracy = accuracy_of(dict.fromkeys(name for metrics in evaluations for name in metrics))
     curves = {}
@@ -67,11 +62,7 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: bool = False) -> list[tuple[int, Any]]:
-    """Return (rollout, value) of each line with the metric; values are unchecked.
-
-    Args:
-        held_out: read the metric of the line's held-out evaluation.
-    """
+    """Return (rollout, value) of each line with the metric or its ``held_out`` evaluation, unchecked."""
     if not held_out:
         return [(row["rollout"], row[name]) for row in rows if name in row]
     lines = [(row["rollout"], row.get("eval")) for row in rows]
@@ -101,15 +92,11 @@ def ends(points: Points) -> dict[str, float | None]:
 
 
 def curve_as_json(points: Points) -> dict[str, Any]:
-    """Return the points and their :func:`ends` as JSON values."""
     return {**ends(points), "rollouts": [x for x, _ in points], "values": [value for _, value in points]}
 
 
 def cumulative_costs(run: RunDir, steps: Steps, config: RolloutConfig, *, finished: bool) -> dict[str, Array]:
-    """Return [steps] for each of COSTS: the cumulative cost after each optimizer step.
-
-    Raises RunError if the records are damaged or inconsistent.
-    """
+    """Return [steps] of each of COSTS after every optimizer step. Raises RunError for damaged records."""
     path, rows, timings = run.metrics_path, steps.metrics, steps.timings
     if len(timings) == len(rows) - 1 and not finished:
         # A step's time is written after the step: the run is between the two, or was killed in between.

@@ -114,7 +114,6 @@ class HeldOut:
     spent: Mapping[str, Array]
 
     def curve(self, budget: str, metric: str, samples: int, ids: Sequence[str]) -> Curve:
-        """Return the values of the problems ``ids`` over a budget."""
         values = [problem_values(evaluation, metric, samples, ids) for evaluation in self.evaluations]
         return Curve(self.spent[budget], np.array(values))
 

@@ -112,8 +112,6 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class SweepAxes:
-    """The axes of a file, slowest first, and all of their problems."""
-
     axes: tuple[Axis, ...]
     exclusions: tuple[Exclusion, ...]
     problems: tuple[SpecProblem, ...]
@@ -126,11 +124,7 @@ def full_key(key: str) -> str:
 
 
 def read_axes(file: SweepFile, *, import_files: bool = True) -> SweepAxes:
-    """Return the axes of a file: methods, list, zip, grid, seeds.
-
-    Args:
-        import_files: import Python files; otherwise their methods and keys stay as written.
-    """
+    """Return the axes: methods, list, zip, grid, seeds; without ``import_files``, Python files' keys as written."""
     reader = _AxisReader(file, import_files=import_files)
     axes = reader.read_axes()
     exclusions = reader.read_exclusions(axes)
@@ -138,10 +132,7 @@ def read_axes(file: SweepFile, *, import_files: bool = True) -> SweepAxes:
 
 
 def combinations(axes: SweepAxes, file: SweepFile) -> list[tuple[AxisPoint, ...]]:
-    """Return the product of the axes without the excluded combinations.
-
-    Raises ConfigError for an exclusion without a match, or if every combination is excluded.
-    """
+    """Return the product of the axes without the exclusions. Raises ConfigError if one has no match, or all match."""
     if math.prod(len(axis.points) for axis in axes.axes) > MAX_TRIALS:
         raise ConfigError([(str(file.path), f"has more than {MAX_TRIALS:,} combinations; vary less in one sweep")])
     all_points = list(product(*(axis.points for axis in axes.axes)))
@@ -160,12 +151,10 @@ def combinations(axes: SweepAxes, file: SweepFile) -> list[tuple[AxisPoint, ...]
 
 
 def merge_values(points: Sequence[AxisPoint]) -> dict[str, Any]:
-    """Merge the values of a combination by key."""
     return {key: value for point in points for key, value in point.values.items()}
 
 
 def split_names(points: Sequence[AxisPoint]) -> tuple[list[str], dict[str, Any]]:
-    """Split a combination into the names of its named points and the values of the unnamed ones."""
     names = [point.name for point in points if point.name is not None]
     return names, merge_values([point for point in points if point.name is None])
 
@@ -177,8 +166,6 @@ def _normalize(key: str, value: Any) -> Any:
 
 
 class _AxisReader:
-    """A reader of a file's axes that collects their problems."""
-
     def __init__(self, file: SweepFile, *, import_files: bool) -> None:
         self.file, self.import_files = file, import_files
         self.problems: list[SpecProblem] = []
@@ -215,7 +202,6 @@ class _AxisReader:
             yield self._make_value_axis(SEED, seeds, "seeds")
 
     def read_exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
-        """Return the valid items of `exclude`."""
         keys = {key for axis in axes for key in axis.keys}
         exclusions = []
         for row, item in enumerate(self.file.spec.exclude):
@@ -265,7 +251,6 @@ class _AxisReader:
         yield Axis(keys, tuple(points), location)
 
     def _parse_list(self) -> Iterator[Axis]:
-        """Yield the axis of a `list` of points, or the axes of a list of lists."""
         written = self.file.spec.list
         groups: list[tuple[tuple[Any, ...], Sequence[Any]]] = [(("list",), written)]
         if any(isinstance(item, tuple) for item in written):
@@ -303,7 +288,6 @@ class _AxisReader:
         return AxisPoint({**values, **direct}, location, name if isinstance(name, str) else None, locations)
 
     def _merge_includes(self, path: tuple[Any, ...], written: Any) -> Merged:
-        """Merge the configuration files of an item's `include`."""
         merged, location = Merged(KEYS), self.file.location(*path, INCLUDE)
         names = [written] if isinstance(written, str) else written
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):

@@ -31,7 +31,6 @@ COSTS = ("rollouts", "completions", "steps")
 
 
 def status_document(folder: SweepDir) -> ResultDocument:
-    """Return the state of each trial, of a search, and the arms if the sweep has an objective."""
     plan = folder.read_plan()
     try:
         jobs, queue_error = read_trial_jobs(folder), None
@@ -98,11 +97,7 @@ def submitted_document(
 
 
 def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: Speed | None) -> ResultDocument:
-    """Return the dry run of a grid: trials, remaining cost, arms with the same gradient, Slurm scripts.
-
-    Args:
-        speed: of the estimated duration; None = measured on the first trained trial.
-    """
+    """Return the dry run of a grid: trials, remaining cost, arms with the same gradient, Slurm scripts."""
     folder = SweepDir(sweep.folder)
     prepared = prepare_sweep(sweep, folder)
     progress = read_all_progress(folder, prepared.plan)
@@ -156,7 +151,6 @@ def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: 
 
 
 def search_document(sweep: Sweep) -> ResultDocument:
-    """Return the dry run of a search: its space, the number of configurations, and the maximum cost."""
     assert sweep.space is not None and sweep.objective is not None and sweep.file.spec.search is not None
     check_optuna()
     spec, budget, seeds = sweep.file.spec.search, sweep.file.spec.budget, len(sweep.space.seeds)

@@ -99,8 +99,6 @@ class _Worker:
 
 
 class _Driver:
-    """The driver of a sweep; the caller holds its lock."""
-
     def __init__(
         self, folder: SweepDir, plan: SweepPlan, slots: Sequence[Slot], flags: Sequence[str], console: Console
     ) -> None:
@@ -157,7 +155,6 @@ class _Driver:
         return stop.exit_code if stop.signal is not None else int(failed)
 
     def _refresh(self, entries: Sequence[Entry]) -> None:
-        """Read the state and the latest metrics of ``entries``."""
         for entry in entries:
             self.progress[entry.id] = read_progress(self.folder, self.folder.status(self.plan, entry))
 
@@ -181,7 +178,6 @@ class _Driver:
         return f"sweep {self.folder.path}: {trials}, {count(len(self.slots), 'worker')}"
 
     def _start_workers(self) -> None:
-        """Start a worker for an open trial in each free slot, and stop the workers of pruned trials."""
         for worker in self.workers.values():
             if not worker.pruned and self.search is not None and self.search.prune_decision(worker.entry):
                 # A second signal would end the trial without saving it.

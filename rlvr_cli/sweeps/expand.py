@@ -95,7 +95,6 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        """`<run.dir>/<name>`."""
         return Path((*self.trials, *self.corners)[0].config.run.dir) / self.file.name
 
     @property
@@ -182,12 +181,7 @@ def make_trial(
     taken: Collection[str] = (),
     row: str = "",
 ) -> Trial:
-    """Return the trial of a combination. Raises UserError for an invalid configuration, with the lines that set it.
-
-    Args:
-        common: labels and texts of the overrides of all trials.
-        shorts: abbreviations of the keys in its name. taken: names of other trials. row: its name without the seed.
-    """
+    """Return the trial of a combination. Raises UserError for an invalid configuration, with the lines that set it."""
     method: str | None = None
     overrides = [text for _, text in common]
     for point in combination:
@@ -265,10 +259,7 @@ def _evaluation_configs(
     trials: Sequence[Trial],
     combos: Sequence[tuple[AxisPoint, ...]],
 ) -> tuple[list[Config], list[SpecProblem]]:
-    """Return the configurations for the evaluation of finished trials, and the problems of the sweep's `eval`.
-
-    A benchmark sets the keys of the task, so only values of the section `eval` are checked.
-    """
+    """Return the evaluations' configurations (only the section `eval` is checked), and the problems of `eval`."""
     spec = file.spec.eval
     as_trained = [trial.config for trial in trials]
     if spec is None:

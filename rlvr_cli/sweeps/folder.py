@@ -52,7 +52,6 @@ class Entry:
     named: bool = True
 
     def train_arguments(self) -> list[str]:
-        """Return the arguments of `rlvr train`, without the run's name and folder."""
         files = [argument for file in self.base for argument in ("-c", file)]
         return [*files, *(["--method", self.option] if self.option else []), *self.overrides]
 
@@ -79,12 +78,7 @@ class SearchState:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The content of `trials.json`.
-
-    Attributes:
-        given: the command-line arguments after the file, repeated to continue.
-        format, rlvr: of the record, and the version that wrote it.
-    """
+    """The content of `trials.json`; ``given``: the command-line arguments after the file, repeated to continue."""
 
     name: str
     file: str
@@ -103,14 +97,12 @@ class SweepPlan:
         return resume_command(vars(self))
 
     def notes(self) -> list[str]:
-        """Return a note if several trials will not be evaluated."""
         if self.eval is not None or self.search is not None or len(self.named) < 2:
             return []
         return [f"{self.file} has no `eval:`: no trial will be evaluated, and `rlvr compare` needs that"]
 
     @property
     def named(self) -> list[Entry]:
-        """The trials in the sweep file, in order."""
         return [entry for entry in self.trials if entry.named]
 
 
@@ -191,7 +183,6 @@ class SweepDir:
         write_json(self.plan_path, asdict(plan))
 
     def is_running(self) -> bool:
-        """Return whether a process holds the sweep's lock."""
         return is_held(self.path)
 
     @contextmanager
@@ -239,12 +230,10 @@ class SweepDir:
         return rows
 
     def is_trained(self, entry: Entry) -> bool:
-        """Return whether the manifest of the trial's run has the status `finished`."""
         run = self.run_dir(entry)
         return run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
 
     def close_attempts(self, plan: SweepPlan) -> None:
-        """Record the end of every attempt whose worker died."""
         for entry in plan.named:
             with self.lease(entry):
                 pass
@@ -291,7 +280,6 @@ class SweepDir:
 
 
 def newest_step(run: RunDir) -> int:
-    """Return the step in the name of the newest checkpoint; 0 without checkpoints."""
     steps = [path.name.removeprefix("step-") for path in run.checkpoints_dir.glob("step-*")]
     return max((int(step) for step in steps if step.isdigit()), default=0)
 

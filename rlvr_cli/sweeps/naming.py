@@ -89,18 +89,13 @@ def _sanitize(text: str) -> str:
 
 
 def abbreviate_varying_keys(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> dict[str, str]:
-    """Abbreviate the keys of ``axes`` that have more than one value among ``points``."""
     keys = [key for axis in axes for key in axis.keys]
     values = [merge_values(combination) for combination in points]
     return abbreviate_keys([key for key in keys if len({repr(each.get(key)) for each in values}) > 1])
 
 
 def combination_name(points: Sequence[AxisPoint], shorts: Mapping[str, str], method: str) -> str:
-    """Return the name of a trial or row: the names of its named points, then the other values of keys in ``shorts``.
-
-    Args:
-        method: the name if only the seed varies.
-    """
+    """Return the name of a trial or row: its named points, then other values; ``method`` if only the seed varies."""
     names, unnamed = split_names(points)
     values = {key: method if key == METHOD else value for key, value in unnamed.items() if key in shorts}
     return trial_name(values, shorts, abbreviate_value(METHOD, method), names)

@@ -59,11 +59,7 @@ def trial_benchmarks(spec: EvalSpec, config: Config) -> tuple[str, ...]:
 
 
 def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProblem]:
-    """Return the problems of the file's `eval` that need no model to detect.
-
-    Args:
-        configs: configurations of the evaluations.
-    """
+    """Return the problems of the file's `eval` that need no model to detect."""
     spec = file.spec.eval
     if spec is None:
         return []
@@ -95,11 +91,7 @@ SOURCE_LABELS = {
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric, its source ``of`` (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and its direction.
-
-    Attributes:
-        where: settings that select the evaluation among those of a run.
-    """
+    """A metric, its source ``of``, its direction, and the settings ``where`` that select a run's evaluation."""
 
     metric: str
     of: str
@@ -158,11 +150,7 @@ def metric_value(result: dict[str, Any], name: str) -> float | None:
 def read_objective(
     file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config]
 ) -> tuple[Objective | None, list[SpecProblem]]:
-    """Return the objective of ``file``, or None, and its problems.
-
-    Args:
-        configs: of the trials. evaluated: of their evaluations.
-    """
+    """Return the objective, if any, and its problems; ``evaluated``: the configurations of the evaluations."""
     spec = file.spec.objective
     if spec is None:
         return None, []

@@ -31,7 +31,6 @@ SHOWN = 6
 
 
 def find_same_gradient_arms(sweep: Sweep) -> list[SameGradient]:
-    """Return the groups of arms that differ only in the method and have the same gradient."""
     return same_arms({trial.row: trial.config for trial in sweep.trials})
 
 
@@ -71,20 +70,12 @@ def study_name(sweep: Sweep) -> str:
 
 @dataclass(frozen=True)
 class PreparedSweep:
-    """The plan, and notes on its changes since the last run."""
-
     plan: SweepPlan
     notes: tuple[str, ...]
 
 
 def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
-    """Return the plan for ``sweep`` in ``folder``, without writing it.
-
-    A trial whose hash is in the folder's plan keeps its name and its run.
-
-    Raises:
-        UserError: the folder belongs to something else, or a trial's folder has another run.
-    """
+    """Return the plan, unwritten; known trials keep name and run. Raises UserError for a foreign folder or run."""
     previous = folder.read_plan() if folder.exists() else None
     if previous is None and folder.path.exists() and _is_foreign(folder.path):
         raise UserError(
@@ -161,7 +152,6 @@ def write_sweep(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
 
 
 def make_folder(folder: SweepDir) -> None:
-    """Create the sweep's folder if it does not exist. Raises UserError if that fails."""
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -192,7 +182,6 @@ def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
 
 
 def make_entry(trial: Trial, name: str, base: Sequence[str], option: str | None) -> Entry:
-    """Return the trial's entry in the plan; ``option``: the argument of `--method`."""
     batch, rollouts = trial.config.batch, trial.config.train.rollouts
     return Entry(
         id=trial.id,
@@ -229,13 +218,11 @@ def _copy_base(sweep: Sweep) -> tuple[dict[str, str], list[UserFile]]:
 
 
 def _copy_method(trial: Trial, folder: SweepDir) -> tuple[str | None, list[UserFile]]:
-    """Return a trial's method with the paths of its copies in the sweep's folder, and its user files."""
     values, files = refer_to_copies({"method": trial.method}, None)
     return replace_paths(values, folder.base_dir, str)["method"] if files else trial.method, files
 
 
 def _is_foreign(path: Path) -> bool:
-    """Return whether ``path`` is not the folder of a sweep whose creation was interrupted."""
     names = {".lock", "base", "sweep.yaml", "state"}
     return not path.is_dir() or any(
         entry.name not in names and not entry.name.endswith(".tmp") for entry in path.iterdir()

@@ -39,7 +39,6 @@ class TrialProgress:
     seconds_left: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the trial as in `rlvr sweep status --format json`."""
         entry, status = self.status.entry, self.status
         return {
             **{key: getattr(entry, key) for key in ("name", "id", "method", "seed", "varies")},
@@ -72,7 +71,6 @@ class TrialProgress:
 
 
 def read_all_progress(sweep: SweepDir, plan: SweepPlan) -> list[TrialProgress]:
-    """Return the progress of all trials in the sweep file."""
     return [read_progress(sweep, status) for status in sweep.statuses(plan)]
 
 
@@ -90,8 +88,6 @@ def read_progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
 
 
 class SweepScreen:
-    """A display of the trials' progress; a context manager."""
-
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live: Live | None = None

@@ -52,7 +52,6 @@ class RankedArm:
 
     @property
     def complete(self) -> bool:
-        """True if every seed has a value."""
         return len(self.values) == self.planned
 
     @property
@@ -90,7 +89,6 @@ class Ranking:
         return next(iter(self.complete), None)
 
     def sentences(self) -> list[str]:
-        """Describe the best arm, its interval and ties, and the selection bias."""
         best, count = self.best, len(self.complete)
         if best is None or best.estimate is None:
             return [f"no arm has a value of {self.objective} for every seed yet", *self.notes]
@@ -123,7 +121,6 @@ class Ranking:
         return Table("", header, rows)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the arms as in `rlvr sweep status --format json`."""
         objective = {"metric": self.objective.metric, "of": self.objective.of, "maximize": self.objective.maximize}
         best = None if self.best is None else self.best.name
         return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
@@ -167,7 +164,6 @@ def rank_arms(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]
 
 
 def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:
-    """Return the groups of arms that cannot differ: their methods have the same gradient."""
     groups = same_arms({arm.name: load_config([arm.run.config_path]) for arm in arms})
     return [group for group in groups if group.cannot_differ]
 

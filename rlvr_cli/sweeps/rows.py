@@ -40,7 +40,6 @@ def row_names(
 
 
 def _base_method(file: SweepFile, overrides: Sequence[str]) -> str:
-    """Return the method of the base configuration."""
     sources = [source for base in file.base for source in load_source_files(base, tuple(Config.model_fields), [])]
     written = [source.values.get("method") for source in sources]
     written += [value for key, value in file.spec.set.items() if full_key(key) == METHOD]
@@ -51,13 +50,7 @@ def _base_method(file: SweepFile, overrides: Sequence[str]) -> str:
 
 
 def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[AxisPoint]) -> tuple[Layer, ...]:
-    """Return the overrides of a trial or row as layers, each labelled with the line that sets it.
-
-    Args:
-        common: labels and texts of the overrides of all trials.
-    Raises:
-        UserError: an override that is not `key=value`.
-    """
+    """Return overrides as layers labelled with the lines that set them. Raises UserError unless `key=value`."""
     texts = [
         (
             point.locations.get(key, point.location),
@@ -78,10 +71,7 @@ def combination_layers(common: Sequence[tuple[str, str]], combination: Sequence[
 
 
 def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, SweepRow]:
-    """Return the configuration of each row of ``file``, without seeds.
-
-    Raises UserError with all problems of the file's axes, or for a search.
-    """
+    """Return the configuration of each row, without seeds. Raises UserError with all problems, and for a search."""
     axes = read_axes(file, import_files=import_files)
     problems = list(axes.problems)
     if file.spec.search is not None:
@@ -97,7 +87,6 @@ def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, Sweep
 
 
 def file_overrides(file: SweepFile) -> list[tuple[str, str]]:
-    """Return the overrides of the file's `set`, each with its line."""
     return [(file.location("set", key), format_override(key, value)) for key, value in file.spec.set.items()]
 
 
@@ -162,7 +151,6 @@ def reported_problems(file: SweepFile, names: Sequence[str]) -> list[SpecProblem
 
 
 def reported_tables(file: SweepFile, names: Collection[str]) -> list[dict[str, Any]]:
-    """Return the tables of `reported` with the rows of ``names``, without empty tables."""
     tables = [table.model_dump(mode="json") for table in file.spec.reported]
     for table in tables:
         table["rows"] = {

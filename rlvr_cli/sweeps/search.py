@@ -88,11 +88,7 @@ class Search:
         )
 
     def advance(self, plan: SweepPlan, running: Collection[str] = ()) -> SweepPlan:
-        """Tell the sampler new results, and ask for configurations until a trial is open or the search ends.
-
-        Args:
-            running: ids of the trials that have a worker.
-        """
+        """Tell the sampler new results, and ask for configurations until a trial is open or the search ends."""
         assert plan.search is not None
         statuses = {status.entry.id: self._effective_status(status) for status in self.folder.statuses(plan)}
         self._drop_unfinished()
@@ -262,7 +258,6 @@ class Search:
         return trials
 
     def _unfinished_configurations(self) -> list[FrozenTrial]:
-        """Return the configurations without a result."""
         return [trial for trial in self.configurations() if trial.state == TrialState.RUNNING]
 
     def _reporting_trial(self, trial: FrozenTrial) -> optuna.Trial:
@@ -279,7 +274,6 @@ class Search:
 
 
 def _runs(trial: FrozenTrial) -> list[str]:
-    """Return the ids of a configuration's runs, one per seed."""
     return list(trial.user_attrs[RUNS])
 
 

@@ -16,15 +16,12 @@ from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 @dataclass(frozen=True)
 class Space:
-    """The axes of a search, the seeds of each configuration, and the exclusions."""
-
     axes: tuple[Axis, ...]
     seeds: tuple[AxisPoint, ...]
     exclusions: tuple[Exclusion, ...] = ()
 
     @property
     def keys(self) -> list[str]:
-        """The keys that vary in the names of trials."""
         return [*(key for axis in self.axes for key in axis.keys), *([SEED] if len(self.seeds) > 1 else [])]
 
     def decode(self, parameters: Mapping[str, Any]) -> tuple[AxisPoint, ...]:
@@ -69,7 +66,6 @@ def categories(axis: Axis) -> list[str]:
 
 
 def read_search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProblem]]:
-    """Return the space of a search, and its problems."""
     seed_axis = next(
         (axis for axis in axes.axes if axis.keys == (SEED,) and axis.location == file.location("seeds")), None
     )
@@ -106,7 +102,6 @@ def read_search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[Spe
 
 
 def _matches_a_point(exclusion: Exclusion, axis: Axis) -> bool:
-    """Return whether a point of the axis has the excluded values of the axis's keys."""
     assert not isinstance(exclusion.rule, str)
     axis_rule = replace(exclusion, rule={key: value for key, value in exclusion.rule.items() if key in axis.keys})
     return any(axis_rule.matches([point]) for point in axis.points)

@@ -19,15 +19,11 @@ class Slot:
     gpus: tuple[str, ...] | None = None
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that restrict a process to the slot's GPUs."""
         return {} if self.gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
 
 
 def allocate_slots(workers: int | None, each: Mapping[str, int | None]) -> list[Slot]:
-    """Return ``workers`` slots of the size ``each``; None = all that fit, or one if it limits neither cores nor GPUs.
-
-    Raises UserError if the machine has too few cores or GPUs.
-    """
+    """Return ``workers`` slots; None = all that fit, or one without limits. Raises UserError if they do not fit."""
     cores, gpus = each.get("cores"), each.get("gpus")
     all_cores = _available_cores() if cores else []
     all_gpus = _available_gpus() if gpus else []

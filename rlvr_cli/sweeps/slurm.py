@@ -38,14 +38,7 @@ def _check_resources(
     *,
     installed: bool = True,
 ) -> dict[str, SlurmConfig]:
-    """Check and return the section `slurm` of each trial, with the sweep's slots, by the keys of ``configs``.
-
-    Args:
-        locate: returns the line that sets a key.
-        installed: require the installation of DeepSpeed if a configuration uses it.
-    Raises:
-        UserError: resources that do not fit the training; a missing model, DeepSpeed file or tracker.
-    """
+    """Return each trial's section `slurm` with the sweep's slots. Raises UserError if they do not fit the training."""
     from rlvr_cli.models.source import resolve_model
     from rlvr_cli.tracking.trackers import check_trackers
 
@@ -161,7 +154,6 @@ def render_scripts(sweep: Sweep, folder: SweepDir, plan: SweepPlan, options: Wor
 
 
 def _submittable(folder: SweepDir, plan: SweepPlan, queued: Mapping[str, TrialJob]) -> list[Entry]:
-    """Return the open trials without a queued job."""
     entries = [status.entry for status in folder.statuses(plan) if status.state in OPEN]
     return [entry for entry in entries if entry.name not in queued]
 
@@ -191,7 +183,6 @@ def _group_arrays(
 def _array_parameters(
     section: SlurmConfig, plan: SweepPlan, options: WorkerOptions, before: str | None
 ) -> dict[str, Any]:
-    """Return submitit's parameters of an array that runs after the array ``before``."""
     parameters = slurm.submitit_parameters(section, plan.name)
     sbatch_options = parameters["additional_parameters"]
     if before is not None and options.workers:

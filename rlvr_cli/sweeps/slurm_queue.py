@@ -44,10 +44,7 @@ def record_jobs(sweep: SweepDir, name: str, jobs: Mapping[str, str]) -> None:
 
 
 def read_trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the last job of each trial by trial name, without jobs that Slurm has purged.
-
-    Raises UserError if Slurm does not respond, RunError for a damaged record.
-    """
+    """Return each trial's last job, without those that Slurm has purged. Raises UserError if Slurm does not respond."""
     jobs, names = dict[str, str](), dict[str, str]()
     for number, row in enumerate(read_jsonl(_jobs_path(sweep)), start=1):
         try:
@@ -94,14 +91,7 @@ def stop_file(sweep: SweepDir, array: str) -> Path:
 
 
 def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], deadline: float) -> None:
-    """Cancel ``jobs``; running ones save first.
-
-    Args:
-        deadline: by time.monotonic.
-    Raises:
-        UserError: Slurm does not respond, or refuses.
-        RunError: jobs did not end before the deadline.
-    """
+    """Cancel ``jobs``; running ones save first. Raises UserError, RunError past ``deadline`` (time.monotonic)."""
     arrays = sorted({job.array for job in jobs.values()}, key=int)
     for array in arrays:
         write_text(stop_file(sweep, array), "")

@@ -183,7 +183,6 @@ class SweepFile:
 
     @property
     def name(self) -> str:
-        """The key `name`, or the file's name."""
         return self.spec.name or self.path.stem
 
     @property

@@ -59,7 +59,6 @@ class SweepWorker:
         return acquired
 
     def _attempt(self, entry: Entry) -> None:
-        """Train, resume or evaluate the trial, and record the outcome."""
         run = self.sweep.run_dir(entry)
         evaluation = self.sweep.status(self.plan, entry).trained
         stage: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}

@@ -27,11 +27,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Description of a run for trackers.
-
-    Attributes:
-        folder: of the files that trackers write. job_type: train, sweep or eval.
-    """
+    """A run for trackers; ``folder``: of the files that they write, ``job_type``: train, sweep or eval."""
 
     name: str
     folder: Path
@@ -250,7 +246,6 @@ TRACKERS: Mapping[str, type[Tracker]] = {
 
 
 def find_unusable(names: Iterable[str]) -> dict[str, str]:
-    """Return the trackers that this machine cannot use, with the reasons."""
     return {name: reason for name in names if (reason := TRACKERS[name].unusable_reason()) is not None}
 
 
@@ -264,7 +259,6 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 def format_completion(row: Row) -> str:
-    """Format a completion as Markdown, with its texts as code blocks."""
     facts = [
         f"**{name}** {' '.join(str(value).split())}"
         for name, value in row.items()

@@ -65,12 +65,10 @@ class RunTracking:
         self._save()
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Send a line of metrics.jsonl."""
         self._send(row)
         self._save()
 
     def end(self) -> None:
-        """Close the trackers until the training is resumed."""
         for name, tracker in list(self._trackers.items()):
             self._guard(name, tracker.finish)
 
@@ -116,13 +114,7 @@ class RunTracking:
 
 
 class EvaluationTracking:
-    """The trackers of one `rlvr eval`: a run separate from that of the training, on the same step axis.
-
-    It starts with the first result. No failure ends an evaluation, whose results are on disk by then.
-
-    Args:
-        name: label of the evaluated weights. run: their run, if any. step: their optimizer step.
-    """
+    """The run of one `rlvr eval`, separate from the training's but on its step axis. No failure ends an evaluation."""
 
     def __init__(self, config: Config, name: str, run: RunDir | None, step: int, say: Say) -> None:
         self.config, self.name, self.run, self.step, self.say = config, name, run, step, say
@@ -185,10 +177,7 @@ def tracker_group(config: Config, run: RunDir | None) -> str | None:
 
 
 def flatten_metrics(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a line of metrics.jsonl as `train/...`, held-out results as `eval/...`.
-
-    The step is the axis and left out.
-    """
+    """Return a line's finite numbers as `train/...`, held-out results as `eval/...`, without the step."""
     training = {name: value for name, value in row.items() if name not in ("step", "eval")}
     values = {"train": training, "eval": row.get("eval") or {}}
     return {

@@ -8,11 +8,7 @@ FOLDER = Path(__file__).parent
 
 
 def files_of(kind: str, name: str) -> dict[str, str]:
-    """Return the files of a task, a reward or a method by name, the Python file first.
-
-    Args:
-        name: letters, digits, - and _.
-    """
+    """Return the files of a template by name, the Python file first; ``name``: letters, digits, - and _."""
     plain = name.lower().replace("-", "_")
     words = plain.split("_")
     named = {

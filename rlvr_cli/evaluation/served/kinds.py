@@ -26,12 +26,7 @@ KEEP_SPECIAL = ("vllm", "sglang")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as text and token ids (completions), or as messages (chat).
-
-    Attributes:
-        options: variables of the chat template.
-        opened: the model's template ends the messages with an open ``<think>``.
-    """
+    """A prompt as text and token ids, or as messages; ``opened``: the template ends with an open ``<think>``."""
 
     text: str = ""
     ids: tuple[int, ...] | None = None
@@ -42,12 +37,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class ServedCompletion:
-    """A completion in a server's response; omitted fields are None.
-
-    Attributes:
-        token_ids: of the completion, with the stop token.
-        reasoning: the reasoning, if the server separates it from the text.
-    """
+    """A completion, None where the server omits a field; ``token_ids`` include the stop token."""
 
     text: str
     truncated: bool
@@ -62,11 +52,7 @@ class ServedCompletion:
 def request_body(
     kind: str, model: str | None, prompt: Prompt, params: SamplingParams, *, openai_host: bool = False
 ) -> dict[str, Any]:
-    """Return the JSON body of a request.
-
-    Args:
-        openai_host: whether the server is OpenAI's, whose chat API has `max_completion_tokens` for `max_tokens`.
-    """
+    """Return the JSON body of a request; OpenAI's chat API has `max_completion_tokens` for `max_tokens`."""
     chat, sampled, stops = prompt.messages is not None, params.temperature > 0, list(params.eos_token_ids)
     body: dict[str, Any] = {} if model is None else {"model": model}
     if chat:

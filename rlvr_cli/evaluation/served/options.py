@@ -13,7 +13,6 @@ Say = Callable[[str], None]
 
 
 def server_url(options: EvalConfig) -> str:
-    """Return the server's address without a trailing slash, as ``http://host:8000/v1``."""
     return (options.base_url or "").rstrip("/")
 
 
@@ -31,11 +30,7 @@ def key_note(config: Config) -> list[str]:
 
 
 def option_problems(config: Config, *, named: bool) -> list[str]:
-    """Return the problems of the server options of ``config.eval``.
-
-    Args:
-        named: whether the command line names the server. A key is sent to no other server.
-    """
+    """Return the problems of server options; a key is sent to no server but one ``named`` on the command line."""
     url, variable, key = config.eval.base_url, config.eval.api_key_variable, api_key(config.eval)
     if url is None:
         problems = [

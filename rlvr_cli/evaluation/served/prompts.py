@@ -18,10 +18,7 @@ _ADVICE = "Use eval.endpoint=completions, with a model folder or hub id as the m
 
 
 def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any, kind: str) -> dict[str, Prompt]:
-    """Return each problem's prompt by its id: text and token ids, as for a model in this process.
-
-    Raises UserError if the server would strip tags that judges parse.
-    """
+    """Return text and token ids by problem id. Raises UserError if the server would strip tags that judges parse."""
     lost = [tag for tag in _TAGS if tag in tokenizer.all_special_tokens]
     if lost and kind not in KEEP_SPECIAL:
         raise UserError(

@@ -49,11 +49,7 @@ class ServedSampler(Sampler):
         self.engine_identity = {"server": names}
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
-        """Add every missing sample, each as soon as it is judged.
-
-        Raises UserError if the server cannot take the prompts unchanged; RunError if a request is rejected, or fails
-        after all retries.
-        """
+        """Add each missing sample once judged. Raises UserError if a prompt would change, RunError if retries fail."""
         write = chat_prompts if self.server.endpoint == "chat" else text_prompts
         prompts = write(task, problems, self.tokenizer, self.server.kind)
         hashes = {name: prompt_hash(prompt) for name, prompt in prompts.items()}
@@ -114,10 +110,7 @@ class ServedSampler(Sampler):
             self._check_variety(store.samples, problems, settings)
 
     async def _check_tokenizer(self, client: Client, prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
-        """Return the prompts in the form that the server tokenizes correctly, by its token count of the longest prompt.
-
-        Raises UserError if the counts differ.
-        """
+        """Return the prompts in the form whose token count is the server's. Raises UserError if none is."""
         longest = max(prompts.values(), key=lambda prompt: len(prompt.ids or ()))
         length, params = len(longest.ids or ()), SamplingParams(max_new_tokens=1, eos_token_ids=self.stops)
         count = (await self.server.complete(client, replace(longest, ids=None), params)).prompt_tokens

@@ -60,10 +60,7 @@ class _Api(openai.AsyncOpenAI):
 
 
 class Client:
-    """A connection to a server for concurrent requests in one event loop, each with up to ``retries`` retries.
-
-    Raises UserError for an invalid proxy in the environment.
-    """
+    """A connection for concurrent requests in one event loop, with retries. Raises UserError for an invalid proxy."""
 
     def __init__(self, options: EvalConfig, say: Say, retries: int) -> None:
         self.options, self.say, self.retries = options, say, retries
@@ -188,12 +185,7 @@ class Server:
 
 
 async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Say) -> Server:
-    """Connect to a server, choose its model and test one completion of one token.
-
-    Args:
-        facts: the model's tokenizer; None = unknown, so prompts are sent as chat messages.
-    Raises UserError if it cannot be reached, does not serve the model, or rejects the request.
-    """
+    """Connect to a server, choose its model and test a completion of one token. Raises UserError."""
     url = server_url(options)
     async with Client(options, say, min(_FIRST_RETRIES, options.retries)) as client:
         try:

@@ -17,12 +17,7 @@ def cost_figure(
     accuracies: Mapping[str, CrossedEstimate],
     names: Sequence[str],
 ) -> Chart | None:
-    """Return a point per arm over tokens and over time; None without two arms with both.
-
-    Args:
-        spent: mean tokens and seconds per run, by the arm's name in ``names``.
-        accuracies: of the last checkpoints, with their 95% intervals, by the same names.
-    """
+    """Return a point per arm over mean tokens and seconds of a run; None without two arms with both."""
     both = [name for name in names if name in spent and name in accuracies]
     kinds = [kind for kind in ("tokens", "seconds") if both and all(spent[name].get(kind) for name in both)]
     if len(both) < 2 or not kinds:

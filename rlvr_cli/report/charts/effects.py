@@ -49,7 +49,6 @@ def _draw(title: str, rows: Rows, indices: Mapping[str, int], metric: str, base:
 
 
 def _scale(contrast: Contrast, metric: str) -> tuple[float, float | None, float | None]:
-    """Return the difference and the ends of its interval in the metric's unit."""
     factor, difference = declared(metric).factor, contrast.difference
     low, high = (None if end is None else factor * end for end in (difference.low, difference.high))
     return factor * difference.value, low, high

@@ -45,7 +45,6 @@ class MetricFigure:
 
 
 def metric_figures(runs: Sequence[RunRecords]) -> list[MetricFigure]:
-    """Return all figures that these runs may have, in the order of a report."""
     figures = []
     for key, names in groupby(METRICS, lambda name: METRICS[name].figure or re.sub("[_/]", "-", name)):
         first, *others = names
@@ -89,8 +88,6 @@ def _held_out_figures(runs: Sequence[RunRecords]) -> list[MetricFigure]:
 
 @dataclass(frozen=True)
 class RunRecords:
-    """A run's lines of metrics.jsonl, and the budget spent by the end of each rollout, from 0."""
-
     run: Run
     rows: tuple[dict[str, Any], ...]
     spent: Mapping[int, float]
@@ -108,10 +105,7 @@ class RunRecords:
             return None
 
     def curve(self, name: str, *, held_out: bool = False) -> tuple[Points, int] | None:
-        """Return a metric over the budget, a point per rollout, and its number of non-finite values; None if absent.
-
-        ``held_out``: as for :func:`recorded_values`.
-        """
+        """Return a metric over the budget, a point per rollout, and the number of non-finite values; None if absent."""
         values = recorded_values(self.rows, name, held_out=held_out)
         if not values:
             return None
@@ -134,7 +128,6 @@ class RunRecords:
 
 
 def read_run_records(run: Run, budget: str) -> RunRecords:
-    """Return the records of a run. Raises RunError for damaged ones."""
     steps = run.steps
     if not steps.metrics or (not steps.timings and run.manifest.get("status") != "finished"):
         return RunRecords(run, (), {})

@@ -88,7 +88,6 @@ def _average_arms(rates: Sequence[_Rate]) -> _Rate:
 
 
 def window_size(rollouts: int) -> int:
-    """Return the number of last rollouts to average, of ``rollouts``."""
     return min(LAST, max(1, rollouts // 4))
 
 
