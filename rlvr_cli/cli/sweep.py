@@ -86,9 +86,7 @@ def run_command(
     sweep = expand(read_sweep(file), overrides or [], only=only, seeds=seeds)
     for option, value in {"--speed": speed, "--only": only, "--seeds": seeds}.items():
         if sweep.space is not None and value is not None:
-            raise UserError(
-                f"{option} and `search` cannot be combined: {option} needs the trials in advance. Remove one."
-            )
+            raise UserError(f"{option} needs the trials in advance, which a `search` does not have. Remove one.")
     if dry_run:
         from rlvr_cli.planning.plan import parse_speed
         from rlvr_cli.sweeps import documents
