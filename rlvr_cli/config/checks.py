@@ -20,11 +20,7 @@ ENGINE = "rollout.engine"
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Return conflicts between valid values of different keys, and settings without effect.
-
-    Args:
-        set_by_user: whether the user set the key at a path; values of presets are not reported.
-    """
+    """Return conflicts between valid values of different keys, and keys set by the user without effect."""
     return [
         *(problem for check in _CHECKS for problem in check(config)),
         *config.task.contradictions(),
@@ -198,7 +194,6 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
 
 
 def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Yield the method's keys that the user changed and that have no effect."""
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
         section = reduce(getattr, path[:-1], config)
@@ -243,7 +238,6 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
 
 
 def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Yield the keys of `rollout.vllm` that the user set and that have no effect."""
     for name in VllmConfig.model_fields:
         value = getattr(config.rollout.vllm, name)
         path = ("rollout", "vllm", name)
@@ -279,7 +273,6 @@ def config_warnings(config: Config) -> list[str]:
 
 
 def _warn_of_lost_steps(config: Config) -> list[str]:
-    """Warn of bfloat16 weights; DeepSpeed keeps a float32 copy, and adapters are float32."""
     if config.model.dtype != "bfloat16" or config.model.adapter.kind != "none" or config.launch.deepspeed is not None:
         return []
     return [

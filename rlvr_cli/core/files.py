@@ -34,7 +34,6 @@ def local_path(name: str) -> Path:
 
 
 def fsync(path: Path) -> None:
-    """Sync a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -43,7 +42,6 @@ def fsync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -71,10 +69,7 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield an empty folder next to ``target`` that atomically replaces it when the context ends.
 
     If interrupted, including by Ctrl-C, keep or restore the older ``target``. The next call cleans up after a killed
-    process.
-
-    Raises:
-        OSError: a disk error, or ``target`` exists without ``overwrite``.
+    process. Raises OSError for a disk error, or if ``target`` exists without ``overwrite``.
     """
     clean_up(target)
     new, old = temporary_path(target, "new"), temporary_path(target, "old")
@@ -95,7 +90,6 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
 
 
 def temporary_path(target: Path, role: Literal["new", "old", "replaced"]) -> Path:
-    """Return this process's temporary name of a new or old ``target``."""
     return target.with_name(f".{target.name}.{role}-{os.getpid()}@{socket.gethostname()}")
 
 
@@ -125,10 +119,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def open_for_append(path: Path) -> TextIO:
-    """Open a record for reading and appending; create it if missing.
-
-    Raises UserError for a symbolic link.
-    """
+    """Open a record for reading and appending; create it if missing. Raises UserError for a symbolic link."""
     check_no_link(path)
     return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+", encoding="utf-8")
 
@@ -253,7 +244,6 @@ def lock_folder(folder: Path, advice: str, file: str | None = None) -> Iterator[
 
 
 def _lock(stream: TextIO) -> None:
-    """Lock ``stream`` exclusively. Raises OSError if another process holds it."""
     for pause in _PAUSES:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -285,7 +275,6 @@ def is_held(folder: Path) -> bool:
 
 
 def wait_for_release(folder: Path, seconds: float) -> bool:
-    """Wait up to ``seconds`` for the lock of ``folder``; return whether it is free."""
     end = time.monotonic() + seconds
     while is_held(folder):
         if time.monotonic() > end:
@@ -316,9 +305,7 @@ def output_problems(
 ) -> list[str]:
     """Return the problems of ``--output``, without creating or opening files.
 
-    Args:
-        source: the input file. rows: whether the output is read as ``task.data``, which requires .jsonl.
-        overwrite: whether existing files are replaced. companions: further output files.
+    ``rows``: the output is read as ``task.data``, which requires .jsonl. ``companions``: further output files.
     """
     if str(path) == "-":
         return ["--output -: cannot be standard output. Name a file."]

@@ -50,7 +50,6 @@ class Node:
 
 
 def needs_launcher(launch: LaunchConfig) -> bool:
-    """Return whether the training runs in child processes."""
     return launch.processes > 1 or is_sharded(launch)
 
 

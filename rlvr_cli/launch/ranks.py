@@ -51,7 +51,6 @@ class RankFailure:
 
 
 def make_failure(rank: int, error: BaseException, trace: str) -> RankFailure:
-    """Classify ``error`` as a failure of ``rank``."""
     text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     if isinstance(error, PeerFailed):
         return RankFailure(rank, "run", text, secondary=True)
@@ -66,7 +65,6 @@ def make_failure(rank: int, error: BaseException, trace: str) -> RankFailure:
 
 
 def read_failures(folder: Path) -> list[RankFailure]:
-    """Return the failures in ``folder``, oldest first."""
     failures = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
     return sorted(failures, key=lambda failure: (failure.time, failure.rank))
 
@@ -78,7 +76,6 @@ def find_root_cause(failures: list[RankFailure]) -> RankFailure:
 
 
 def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
-    """Return the report ``kind`` (``pid``, ``run`` or ``result``) of ``rank``, or None."""
     try:
         report: dict[str, Any] = json.loads((folder / f"{kind}-{rank}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -73,14 +73,12 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def check_tools() -> None:
-    """Raise UserError if Slurm's commands are missing."""
     tools = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
     if tools:
         raise UserError(f"no {', '.join(tools)} on the PATH. Submit from a login node of the cluster.")
 
 
 def submitit_parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
-    """Return submitit's parameters of a job called ``name``."""
     # Since Slurm 22.05 srun does not inherit the number of cores from sbatch.
     step = [] if slurm.cpus_per_task is None else [f"--cpus-per-task={slurm.cpus_per_task}"]
     if slurm.nodes > 1:
@@ -107,7 +105,6 @@ def submitit_parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
 
 
 def render_script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
-    """Return submitit's batch script, of an array for several ``tasks``."""
     from submitit.slurm.slurm import _make_sbatch_string
 
     command = shlex.join([sys.executable, "-u", "-m", "submitit.core._submit", str(folder)])
@@ -139,12 +136,10 @@ def queue_jobs(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) ->
 
 
 def save_seconds(slurm: SlurmConfig) -> float:
-    """Return the time to save after the signal, in seconds."""
     return max(5.0, slurm.signal_before - LAST_SECONDS)
 
 
 def render_job(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -> str:
-    """Return the script of the job that :func:`submit` would queue."""
     check_slurm(loaded)
     check_deepspeed(loaded.config, installed=False)
     run = run or _new_run(loaded.config)
@@ -155,11 +150,8 @@ def render_job(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -
 def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, overwrite: bool) -> tuple[RunDir, str]:
     """Create the run, or continue ``run``, and queue its job; return the run and the job's id.
 
-    Args:
-        flags: options of `rlvr train` outside the configuration, for the job's command.
-    Raises:
-        UserError: the run exists, cannot be resumed or is queued, a tool is missing, or Slurm refuses; then no run is
-            created or replaced.
+    ``flags``: further options for the job's command. Raises UserError if the run exists, cannot be resumed or is
+    queued, a tool is missing, or Slurm refuses; then no run is created or replaced.
     """
     check_slurm(loaded)
     check_deepspeed(loaded.config)

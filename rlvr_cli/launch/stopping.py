@@ -25,11 +25,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """A context manager that stores the first of :data:`SIGNALS` in :attr:`signal`.
-
-    Args:
-        announce: report it on standard error; only the launching process of several does.
-    """
+    """A context manager that stores the first of :data:`SIGNALS` in :attr:`signal`; ``announce``: report it."""
 
     def __init__(self, *, announce: bool = True) -> None:
         self.announce = announce
@@ -78,7 +74,6 @@ def detach_terminal() -> None:
 
 
 def print_line(console: Console, text: Cell) -> None:
-    """Print a plain line, ignoring write errors."""
     from rich.text import Text
 
     safe, style = escape_for_terminal(str(text)), style_of(text)
@@ -110,7 +105,6 @@ def tolerate_write_errors(console: Console) -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress_bar(bar: Progress) -> Iterator[None]:
-    """Show a progress bar; the block continues when the terminal is closed."""
     with tolerate_write_errors(bar.console):
         bar.start()
     try:
@@ -121,7 +115,6 @@ def show_progress_bar(bar: Progress) -> Iterator[None]:
 
 
 def _discard_output(console: Console) -> None:
-    """Discard the buffer of the console's stream, whose flush at exit would fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         descriptor = console.file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -33,7 +33,6 @@ class World:
 
     @property
     def main(self) -> bool:
-        """True in rank 0, which writes files and output."""
         return self.rank == 0
 
     def join(self, *, cpu: bool) -> None:
@@ -65,7 +64,6 @@ class World:
         return value  # type: ignore[no-any-return]
 
     def gather(self, items: list[T]) -> list[T]:
-        """Return the items of all ranks in rank order; a collective operation."""
         if self.processes == 1:
             return items
         from accelerate.utils import gather_object

@@ -112,7 +112,6 @@ class ConflictMask(RolloutShaping):
         return self if self.is_on and not self.positive == self.negative == 1 else self.disabled()
 
     def conflict_masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (N, T) conflict runs from the start and from the end of each row; empty for an unused end."""
         signs = advantages[:, 0].sign()
         ids, mask = rollout.token_ids, rollout.mask.bool()
         nothing = torch.zeros_like(mask)
@@ -188,7 +187,6 @@ class EntropyFilter(RolloutShaping):
             yield f"{here}.samples", f"{here}.when", reason
 
     def select_rows(self, rollout: Rollout, advantages: Tensor) -> Tensor:
-        """Return (N, 1) True for rows to train on."""
         assert rollout.entropies is not None and self.threshold is not None
         if self.needs_initial_entropy:
             assert rollout.initial_entropy is not None
@@ -233,7 +231,6 @@ SIDE_KEYS = ("method.advantage.side", "method.advantage.kind")
 
 
 def _one_side(advantage: Advantage) -> str | None:
-    """Return the only side that a likelihood method trains on, or None for both."""
     return advantage.side if isinstance(advantage, LikelihoodAdvantage) and advantage.side != "both" else None
 
 

@@ -123,7 +123,6 @@ It needs these files of its author, which are not part of it: {{ user_files | jo
 
 
 def _training_prompt(run: RunDir, config: Config) -> str:
-    """Return a prompt of the training, or "..." where the data is private: a push would publish it."""
     public = config.task.data in data_sets() and not config.task.runs_user_code
     files = sorted(run.rollouts_dir.glob("*.jsonl"))[:1] if public else []
     return next((row["prompt"] for path in files for row in read_record(run, path)), "...")
@@ -209,7 +208,6 @@ def load_licence(base: str) -> dict[str, str]:
 
 
 def _presets(method: str) -> tuple[Preset, ...]:
-    """Return the presets of base method and modifiers; () for a method unknown to this installation."""
     try:
         return presets_of(parse_method_name(method))
     except (ValueError, KeyError):
@@ -244,7 +242,6 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
 
 
 def _format_interval(value: Mapping[str, Any], name: str) -> str:
-    """Format `0.512 [0.480, 0.544]`; empty without a value."""
     if not isinstance(value.get("value"), int | float):
         return ""
     digits, low, high = metric(name).decimals, value.get("low"), value.get("high")
@@ -270,7 +267,6 @@ def _strip_folders(value: Any) -> Any:
 
 
 def bibtex(paper: Paper) -> str:
-    """Return the BibTeX entry of a paper on arXiv, with the year of its id."""
     number = paper.arxiv or ""
     first = paper.authors.split(",")[0].removesuffix(" et al.")
     authors = f"{first} and others" if "et al." in paper.authors else paper.authors

@@ -38,14 +38,9 @@ def load_model(
 ) -> tuple[Any, Any]:
     """Load the model, in eval mode on `device`, and its tokenizer, which always has a padding token.
 
-    An adapter is merged into its base. Only safetensors weights are read, and code of the model's repository runs only
-    if allowed on the command line.
-
-    Args:
-        dtype: "float32", "bfloat16", or "auto" (bfloat16 on a GPU that supports it, else float32).
-        attention: transformers' attention implementation. in_4_bits: quantize the linear layers (nf4).
-    Raises:
-        UserError: the model cannot be found, read or used.
+    An adapter is merged into its base. Only safetensors are read, and code of the model's repository runs only if
+    allowed on the command line. ``dtype`` auto: bfloat16 on a GPU that supports it, else float32. ``in_4_bits``:
+    quantize the linear layers (nf4). Raises UserError if the model cannot be found, read or used.
     """
     if in_4_bits:
         check_bitsandbytes()
@@ -108,7 +103,6 @@ def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None =
 
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
-    """Load a model's tokenizer, which always has a padding token. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
     options = _loader_options(source, revision)
     quiet_hub()
@@ -126,7 +120,6 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
 
 
 def load_model_config(name: str, *, revision: str | None = None) -> Any:
-    """Load the model's config.json with transformers, without weights. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
     if (
         source.kind != "hub"
@@ -146,7 +139,6 @@ def load_model_config(name: str, *, revision: str | None = None) -> Any:
 
 
 def check_bitsandbytes() -> None:
-    """Raise UserError if the library for 4-bit layers is not installed."""
     if find_spec("bitsandbytes") is None:
         raise UserError(
             "model.adapter=qlora quantizes the model to 4 bits, which needs bitsandbytes: pip install 'rlvr[qlora]'. "
@@ -247,7 +239,6 @@ def _resolve_dtype(name: str, device: Any) -> Any:
 
 
 def _loader_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
-    """Return the arguments of transformers' loaders, which use the cache without a connection."""
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if source.kind != "hub":
         return options
@@ -269,7 +260,6 @@ def _load_errors() -> tuple[type[Exception], ...]:
 def _explain_load_error(
     source: ModelSource, revision: str | None, error: Exception, attention: str | None = None
 ) -> str:
-    """Return a one-line message for an error of transformers."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "trust_remote_code" in text:
         return (

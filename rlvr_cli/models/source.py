@@ -44,7 +44,6 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.
 
 @cache
 def hub_presets() -> Mapping[str, str]:
-    """Return the presets of models on the hub: name -> hub id."""
     presets = {name: preset_document("models", name).data for name in preset_names("model")}
     return {name: str(preset["hub"]) for name, preset in presets.items() if "hub" in preset}
 
@@ -89,7 +88,6 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether ``name`` can be a hub id: it has an owner, or is in the cache."""
     return bool(_HUB_ID.fullmatch(name)) and not _is_path(name) and ("/" in name or is_cached(name))
 
 
@@ -100,7 +98,6 @@ def _resolve_hub_model(name: str, hub_id: str, revision: str | None) -> ModelSou
 
 
 def unreachable_message(name: str, revision: str | None, reason: str) -> str:
-    """Return the error message for a hub model that is not available."""
     model = f"{name} (revision {revision})" if revision else name
     return (
         f"model: cannot get {model} from the Hugging Face hub: {reason}. If it is a folder, it does not exist. "
@@ -245,13 +242,11 @@ def _is_path(name: str) -> bool:
 
 
 def is_offline() -> bool:
-    """Return whether the environment sets the Hugging Face libraries offline."""
     flags = (os.environ.get(key, "") for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
     return any(flag.upper() in {"1", "ON", "YES", "TRUE"} for flag in flags)
 
 
 def is_cached(name: str) -> bool:
-    """Return whether any revision of a hub model is in the cache."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))
@@ -275,12 +270,10 @@ class AdapterBase:
     fingerprint: str | None = None
 
     def to_json(self) -> str:
-        """Return the content of base.json."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Return whether ``folder`` contains an adapter but no model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 

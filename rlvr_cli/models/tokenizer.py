@@ -22,13 +22,7 @@ from rlvr_cli.models.source import (
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model's tokenizer and prompt settings.
-
-    Attributes:
-        stops: the token ids that end a completion.
-        style: the model's prompt style.
-        positions: the longest sequence; None = no limit.
-    """
+    """A model's tokenizer, prompt style, the token ids that end a completion, and the longest sequence (or None)."""
 
     tokenizer: Any
     stops: tuple[int, ...]

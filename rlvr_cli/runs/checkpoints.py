@@ -22,16 +22,12 @@ STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files have the recorded sizes. ``step`` counts optimizer steps."""
-
     step: int
     path: Path
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """A damaged checkpoint."""
-
     step: int
     path: Path
     reason: str
@@ -71,7 +67,6 @@ def find_damage(path: Path, *, hashed: bool = True) -> str | None:
 
 
 def check_intact(path: Path) -> None:
-    """Raise UserError if the checkpoint at ``path`` is damaged."""
     if damage := find_damage(path):
         raise UserError(f"{path}: this checkpoint is damaged: {damage}.")
 
@@ -87,7 +82,6 @@ def scan_checkpoints(directory: Path, *, hashed: int = 0) -> list[Checkpoint | D
 
 
 def valid_checkpoints(directory: Path) -> list[Checkpoint]:
-    """Return the checkpoints with intact sizes, newest first."""
     return [entry for entry in scan_checkpoints(directory) if isinstance(entry, Checkpoint)]
 
 

@@ -62,7 +62,6 @@ def read_entries(path: Path) -> Entries:
 
 
 def read_seal(run: RunDir) -> Entries | None:
-    """Return the entries of the run's seal; None for a run without seals. Raises RunError if it is damaged."""
     path = run.path / FILE
     if not path.exists() and not (run.manifest_path.exists() and run.read_manifest().get(SEALED)):
         return None
@@ -70,7 +69,6 @@ def read_seal(run: RunDir) -> Entries | None:
 
 
 def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each record that differs from its seal."""
     for name, entry in seal.items():
         damage = find_file_damage(run.path / name, entry, grows=name == run.metrics_path.name)
         if damage:
@@ -89,7 +87,6 @@ def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
 
 
 def _complete_files(run: RunDir) -> Iterator[Path]:
-    """Yield the files of records that are written once."""
     yield from sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
     yield from sorted(path for path in run.held_out_dir.glob("rollout-*/[!.]*") if path.is_file())
 
@@ -123,7 +120,6 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
 
 
 def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """Yield the files of the rollouts after ``step``."""
     first_rollout = -(-step // steps_per_rollout)
     for path in sorted(run.rollouts_dir.iterdir()):
         match = ROLLOUT_FILE.fullmatch(path.name)
@@ -132,7 +128,6 @@ def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[
 
 
 def _held_out_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """Yield the folders of the evaluations during training after ``step``."""
     done = step // steps_per_rollout
     for path in sorted(run.held_out_dir.glob("rollout-*")):
         if int(path.name.removeprefix("rollout-")) > done:

@@ -38,7 +38,6 @@ def read_trials(folder: Path) -> dict[str, Any]:
 
 
 def attempts_path(folder: Path, trial: str) -> Path:
-    """Return the record of a trial's attempts and their outcomes."""
     return folder / "state" / trial / "attempts.jsonl"
 
 
@@ -49,7 +48,6 @@ def is_pruned(folder: Path, trial: str) -> bool:
 
 
 def resume_command(content: Mapping[str, Any]) -> str:
-    """Return the command line that continues the sweep."""
     file = recipe_name(Path(str(content.get("file", "FILE"))))
     return shlex.join(map(str, ["rlvr", "sweep", file, *content.get("given", ())]))
 

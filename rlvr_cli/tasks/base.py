@@ -149,7 +149,6 @@ class Task(RowReader, Choice):
         return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield conflicts between keys of the task."""
         for key, values in self.bypasses_template.items():
             if self.chat_template_kwargs and getattr(self, key) in values:
                 yield Contradiction(
@@ -187,7 +186,6 @@ class Task(RowReader, Choice):
         """Check the task's requirements before models and data are loaded. Raises UserError."""
 
     def describe_data(self) -> str | None:
-        """Return a line on the source and size of the data, or None."""
         named = self.data in self.sets and not self.is_generated
         return describe_origin(self.data, self.sets[self.data].hub, self.data_dir) if named else None
 
@@ -324,8 +322,7 @@ def unknown_token_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> flo
 def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[int]) -> str:
     """Decode a completion for judges, keeping special tokens (tags such as ``<think>``) but a final stop token.
 
-    Args:
-        stops: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
+    ``stops``: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
     """
     ids = list(token_ids)
     if ids and ids[-1] in stops:

@@ -221,7 +221,6 @@ class Countdown(StratifiedTask):
         return self.shuffle(drawn, split, seed)
 
     def _generate_numbers(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
-        """Generate problems that are distinct up to the order of the numbers. Raises UserError if exhausted."""
         rng = random.Random(stream_seed(seed, "countdown", split, numbers))
         problems: dict[str, Problem] = {}
         idle = 0

@@ -32,8 +32,6 @@ _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True)
 class CountdownPuzzle:
-    """Numbers, each to be used once, and a target."""
-
     nums: tuple[int, ...]
     target: int
 

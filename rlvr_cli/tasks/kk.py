@@ -290,7 +290,6 @@ class ProblemPool:
 
 
 def puzzle_of(problem: Problem) -> KKPuzzle:
-    """Return the puzzle of a problem with statements."""
     names, solution = problem.data["names"], problem.data["solution"]
     statements = _parse_statements(problem.data["statements"], len(names))
     assert statements is not None

@@ -254,7 +254,6 @@ class MathTask(AnswerTask):
             return rows.make_problem(fields, rows.find_question(fields, where), "")
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """Draw ``count`` distinct word problems with a structure of ``split``."""
         rng = random.Random(stream_seed(seed, self.name, split))
         problems: dict[str, Problem] = {}
         idle = 0
@@ -270,8 +269,6 @@ class MathTask(AnswerTask):
 
 
 class _JudgeSession(JudgeSession):
-    """Judges responses by comparing answers in the shared pool."""
-
     def __init__(self, task: MathTask) -> None:
         # Imported here: loading a configuration creates no pool.
         from rlvr_cli.verify.pool import math_pool

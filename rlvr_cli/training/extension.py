@@ -76,7 +76,6 @@ def _interrupted(run: RunDir) -> list[str]:
 
 
 def _schedule_note(before: Config, after: Config, step: int) -> list[str]:
-    """Return a note if the schedule differs from that of a run with the new length from the start."""
     schedule = after.optimizer.lr_schedule
     if schedule == "constant":
         return []

@@ -110,11 +110,8 @@ class RolloutSource:
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """Sample and judge a completion for each entry of ``problems``, this process's rows from ``first_row`` on.
 
-        Replaces groups of equal rewards by groups of other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
-        arXiv:2503.14476, section 3.2).
-
-        Raises RunError for a non-finite reward of a scored completion, unless ``train.on_nonfinite`` is ``skip``, which
-        excludes the completion from the update.
+        Replaces groups of equal rewards by other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
+        arXiv:2503.14476, section 3.2). A non-finite reward raises RunError, unless ``train.on_nonfinite`` is ``skip``.
         """
         self.rollout, self.first_row = rollout, first_row
         self.slots = [_Slot(problem) for problem in problems]
@@ -313,8 +310,6 @@ class RolloutSource:
 
 @dataclass
 class _Slot:
-    """A completion of this process: its problem's index, tokens and verdict."""
-
     problem: int
     prompt: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)

@@ -69,7 +69,6 @@ class SamplerCheck:
         return "mean_difference", max(ABSOLUTE_MEAN, RELATIVE_MEAN * self.surprise)
 
     def record(self) -> dict[str, Any]:
-        """Return the check for the manifest; non-finite numbers are null."""
         name, limit = self.limit
         numbers = {
             "mean_difference": self.mean_difference,
@@ -86,7 +85,6 @@ class SamplerCheck:
         }
 
     def summary(self) -> str:
-        """Return a line for the log."""
         return (
             f"sampler check: log-probs of {self.tokens:,} sampled tokens differ from the trainer's by "
             f"{self.mean_difference:.2g} on average and {self.max_difference:.2g} at most, KL {self.kl:.2g} a token"

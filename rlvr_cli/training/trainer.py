@@ -245,7 +245,6 @@ class PolicyTrainer(GRPOTrainer):
         """Called with the untrained model's entropy, before the first rollout."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
-        """Return the permutation (rows,) that assigns rows to optimizer steps, the same in all processes."""
         generator = torch.Generator().manual_seed(self.args.seed + rollout)
         return torch.randperm(rows, generator=generator)
 
@@ -272,14 +271,12 @@ class PolicyTrainer(GRPOTrainer):
         return self.pass_of(self.state.global_step)
 
     def pass_of(self, step: int) -> str:
-        """Return the method's pass of optimizer step ``step`` (from 0)."""
         passes = self.method.passes.names
         return str(passes[step // self.args.steps_per_generation % self.num_iterations % len(passes)])
 
     # --- rollout -----------------------------------------------------------------------------------------------
 
     def _get_step_rows(self, inputs: list[dict[str, Any]]) -> TensorRows:
-        """Return this process's rows of the current step, collecting the rollout in its first step."""
         if self._step_rows is None and self.step_in_rollout:
             raise ValueError(
                 f"the checkpoint was saved in the middle of a rollout (step {self.state.global_step}, "
@@ -524,10 +521,6 @@ class PolicyTrainer(GRPOTrainer):
 
     @contextmanager
     def _sync_gradients(self, model: Any, *, last: bool) -> Iterator[None]:
-        """Average gradients over the processes only in the step's last backward pass.
-
-        With a sharded model, each pass reduces the gradients of this process's shard.
-        """
         self.accelerator.gradient_state._set_sync_gradients(last)
         local = not last and not self.forward.is_sharded
         with self.accelerator.no_sync(model) if local else nullcontext():
@@ -561,7 +554,6 @@ class PolicyTrainer(GRPOTrainer):
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Create the optimizer, with a separate learning rate for the value head."""
         optimizer = super().create_optimizer(*args, **kwargs)
         if self.value_head is not None:
             rate = self.args.learning_rate * self.method.critic.lr_ratio
@@ -609,7 +601,6 @@ class PolicyTrainer(GRPOTrainer):
         return [] if finished else [dict(rows) for rows in self._step_rows or []], self.scoring.initial_entropy
 
     def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
-        """Restore :meth:`rollout_state`."""
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._step_rows = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None

@@ -173,8 +173,7 @@ def log_prob_mode(config: Config) -> str:
 def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
     """Return the weights of a model without adapters by their names in files, without the value head.
 
-    Args:
-        untie: include tied weights; see :func:`vllm_policy_config`.
+    ``untie``: include tied weights; see :func:`vllm_policy_config`.
     """
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
     for prefix, module in model.named_modules():
@@ -192,9 +191,8 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
 def vllm_policy_config(model: Any, *, untie: bool) -> Any:
     """Return the model's configuration for vLLM.
 
-    Args:
-        untie: store the head separately. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which stays
-            stale when the embedding is reloaded.
+    ``untie``: store the head separately. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which stays
+    stale when the embedding is reloaded.
     """
     config = copy.deepcopy(model.config)
     if untie:

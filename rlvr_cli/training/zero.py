@@ -62,9 +62,6 @@ def propagate_nonfinite(loss: Tensor) -> Tensor:
 class Zero:
     """DeepSpeed's engine under a trainer: gradients and optimizer state are sharded, in stage 3 also the parameters.
 
-    Args:
-        trainer: with its wrapped model.
-
     Raises RunError for an unsupported DeepSpeed optimizer.
     """
 
@@ -135,7 +132,6 @@ class Zero:
         }
 
     def load_optimizer_state(self, saved: dict[str, Any]) -> None:
-        """Restore :meth:`optimizer_state` before the first step."""
         inner, shards = self.optimizer.optimizer, self._shards()
         for group, settings in zip(inner.param_groups, saved["param_groups"], strict=True):
             group.update(settings)

@@ -55,16 +55,13 @@ class MathPool(processes.Pool):
             return [batch.result(*pair) for pair in pairs]
 
     def start_batch(self, rule: Rule = "strict") -> PairBatch:
-        """Return a batch to which pairs are submitted as they arrive."""
         return PairBatch(self, rule)
 
     def find_outcome(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
-        """Return the outcome of a pair if it is decided without a worker or cached, else None."""
         outcome = compare_plain_paper(gold, answer) if rule == "paper" else compare_plain(gold, answer)
         return outcome or self._cache.get((gold, answer, rule))
 
     def cache(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
-        """Cache the outcome of a pair."""
         with self._lock:
             if len(self._cache) >= CACHED_PAIRS:
                 self._cache.clear()

@@ -35,12 +35,10 @@ CONNECTION_LOST = (EOFError, OSError, ValueError)
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Write a JSON message. Raises one of CONNECTION_LOST."""
     connection.send_bytes(json.dumps(message).encode())
 
 
 def receive(connection: Connection) -> Any:
-    """Read a message. Raises one of CONNECTION_LOST."""
     return json.loads(connection.recv_bytes(_MAX_MESSAGE_BYTES))
 
 
@@ -138,7 +136,6 @@ def _load_target(spec: dict[str, Any]) -> JobHandler:
 
 
 def main() -> None:
-    """Fork a worker for the pool, and exit with its status."""
     connection = Connection(os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)

@@ -42,7 +42,6 @@ def unsupported_reason(model: nn.Module) -> str | None:
 
 
 def row_memory(model: Any) -> RowMemory:
-    """Return the memory that sampling ``model`` needs."""
     config, weight = model.config, model.model.embed_tokens.weight
     heads, kv_heads, element = config.num_attention_heads, config.num_key_value_heads, weight.dtype.itemsize
     dim = _head_dim(config)
@@ -71,14 +70,12 @@ class _Projection:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def each(self, x: Tensor) -> list[Tensor]:
-        """Return the output of each layer; stacked layers are a single layer."""
         return [
             torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
             for weight, bias in zip(self.weights, self.biases, strict=True)
         ]
 
     def add_to(self, x: Tensor, h: Tensor) -> None:
-        """Add the projection of ``h`` to ``x`` in place; only for a single linear layer."""
         x.addmm_(h, self.weights[0])
         if self.biases[0] is not None:
             x.add_(self.biases[0])
@@ -198,7 +195,6 @@ class Decoder:
         layer.down.add_to(x, F.silu(gate).mul_(up))
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return the float32 logits [n, vocabulary] of final hidden states [n, hidden]."""
         return self.head(self._norm(x, self.norm_out)).float()
 
     def empty_cache(self, rows: int, columns: int) -> Tensor:
@@ -270,7 +266,6 @@ class Cache:
         self.use(data.shape[2])
 
     def use(self, rows: int) -> None:
-        """Use only the first `rows` rows."""
         used = self.data[:, :, :rows]
         self._targets = used.transpose(1, 2)
         self._keys = used[:, 0].flatten(1, 2).transpose(2, 3)

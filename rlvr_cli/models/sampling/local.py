@@ -165,7 +165,6 @@ def _decode_concurrently(decode: Callable[[slice], Completions], slices: list[sl
 
 
 def _group_prompts(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[int]]:
-    """Return the prompts without consecutive repetitions, and the number of rows of each."""
     distinct: list[Sequence[int]] = []
     counts: list[int] = []
     for prompt in prompts:
@@ -353,7 +352,6 @@ def _entropies(logits: Tensor, probabilities: Tensor, tokens: Tensor, chosen: Te
 
 
 def _collect(ids: Tensor, log_probs: Tensor, entropies: Tensor, lengths: Tensor, truncated: Tensor) -> Completions:
-    """Cut ids, log_probs and entropies [steps, rows] to each row's length."""
     counts = lengths.tolist()
 
     def cut(values: Tensor) -> list[Any]:
