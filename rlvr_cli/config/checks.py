@@ -31,10 +31,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 
 
 def check_training(config: Config) -> None:
-    """Check that a training and its evaluations have problems, and that its method works. Raises UserError.
-
-    Data are not read, except those of a user's task; components of user files are tried on synthetic tokens.
-    """
+    """Check that a training has problems and a working method, tried on synthetic tokens. Raises UserError."""
     check_user_parts(config.method)
     if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.validation.split] if config.validation.every else ())))
@@ -273,6 +270,7 @@ def config_warnings(config: Config) -> list[str]:
 
 
 def _warn_of_lost_steps(config: Config) -> list[str]:
+    """Warn of bfloat16 weights; DeepSpeed keeps a float32 copy, and adapters are float32."""
     if config.model.dtype != "bfloat16" or config.model.adapter.kind != "none" or config.launch.deepspeed is not None:
         return []
     return [

@@ -72,10 +72,7 @@ class Imports:
     recorded_name: str = ""
 
     def layer(self, layer: Layer, folder: Path | None = None) -> Layer:
-        """Replace files, whose paths are relative to ``folder``, by names and references in a layer.
-
-        Raises UserError for an invalid file, or one that fails at import.
-        """
+        """Replace files, relative to ``folder``, by names and references. Raises UserError for an invalid file."""
         for section, change in (("task", self._task), ("method", self._method)):
             written = layer.data.get(section)
             values = written if isinstance(written, dict) else {"name": written}
@@ -140,6 +137,7 @@ class Imports:
 
     @property
     def tables(self) -> MethodTables | None:
+        """Return the names of methods; None if some are in files that are not imported."""
         return None if self.recorded is not None else tables_of(tuple(self.methods.values()))
 
     @property

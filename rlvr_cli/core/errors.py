@@ -57,6 +57,7 @@ class JointError(RunError):
 
 @contextmanager
 def collect_problems(problems: list[str]) -> Iterator[None]:
+    """Collect the messages of a UserError or RunError in ``problems`` instead of raising it."""
     try:
         yield
     except UserError as error:

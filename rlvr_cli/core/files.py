@@ -42,6 +42,7 @@ def fsync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -134,10 +135,7 @@ def check_no_link(path: Path) -> None:
 
 
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
-    """Append ``rows`` in one write; ``durable``: sync them to the disk.
-
-    Raises ValueError for NaN or infinity, which JSON cannot hold.
-    """
+    """Append ``rows`` in one write; ``durable``: sync them. Raises ValueError for NaN or infinity."""
     text = "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
     with open_for_append(path) as stream:
         stream.write(text)
@@ -171,10 +169,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def tail_jsonl(path: Path, max_bytes: int = 1 << 17) -> list[dict[str, Any]]:
-    """Return the last complete rows of a file that is being written, skipping lines that are not JSON objects.
-
-    The file may be inconsistent during a rewind; :func:`read_jsonl` reports damage.
-    """
+    """Return the last complete rows of a file being written, even during a rewind; skip invalid lines."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -326,10 +321,7 @@ def output_problems(
 
 
 def resolve_output(path: Path) -> Path:
-    """Return the file to write for ``--output``, with links resolved; create its folder.
-
-    Raises UserError if ``path`` is not a file, or its folder cannot be created or written to.
-    """
+    """Return the file of ``--output``, links resolved; create its folder. Raises UserError if not writable."""
     if problems := output_problems(path):
         raise UserError(problems)
     target = Path(os.path.realpath(path))

@@ -55,6 +55,7 @@ class Schema:
     _variants: dict[KeyPath, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
 
     def variants(self, path: KeyPath) -> tuple[Variant, ...]:
+        """Return the possible sections at `path`; empty for a value or an unknown path."""
         if path not in self._variants:
             self._variants[path] = tuple(self._find_variants(path))
         return self._variants[path]

@@ -72,6 +72,7 @@ def iter_set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
+    """Return the value at `path`; None if absent."""
     for key in path:
         try:
             data = data[key]
@@ -111,6 +112,7 @@ def _locate(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, K
 
 
 def _has_value(data: Any, path: KeyPath) -> bool:
+    """Return whether ``data`` has a value, possibly null, at ``path``."""
     parent = value_at(data, path[:-1])
     if isinstance(parent, list):
         return isinstance(path[-1], int) and path[-1] < len(parent)

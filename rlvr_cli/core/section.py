@@ -44,6 +44,8 @@ OneOrMore = BeforeValidator(_one_or_more)
 
 @dataclass(frozen=True)
 class Contradiction:
+    """Conflicting values: their dotted keys, the one to report first, and a message."""
+
     keys: tuple[str, ...]
     message: str
 
@@ -67,6 +69,7 @@ class Section(BaseModel):
 
     @classmethod
     def unknown_choice_hint(cls, choice: Any) -> str:
+        """Return a hint on an invalid choice, with a leading blank; "" = suggest the nearest."""
         return ""
 
     def replace(self, **changes: Any) -> Self:

@@ -63,10 +63,7 @@ def is_sharded(launch: LaunchConfig) -> bool:
 
 
 def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
-    """Return DeepSpeed's configuration with "auto" for the run's settings; None without DeepSpeed.
-
-    Raises UserError if the preset or file does not exist, or is not a JSON object.
-    """
+    """Return DeepSpeed's configuration with "auto" for the run's settings; None without. Raises UserError."""
     name = launch.deepspeed
     if name is None:
         return None

@@ -65,6 +65,7 @@ def make_failure(rank: int, error: BaseException, trace: str) -> RankFailure:
 
 
 def read_failures(folder: Path) -> list[RankFailure]:
+    """Return the failures in ``folder``, oldest first."""
     failures = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
     return sorted(failures, key=lambda failure: (failure.time, failure.rank))
 

@@ -112,10 +112,7 @@ def render_script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> s
 
 
 def queue_jobs(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list[str]:
-    """Queue ``jobs`` (several as an array) and return their ids; submitit writes its files to ``folder``.
-
-    Raises UserError with sbatch's message if Slurm refuses.
-    """
+    """Queue ``jobs`` (several as an array) and return their ids. Raises UserError with sbatch's message."""
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError, environment_variables
 
@@ -191,10 +188,7 @@ def _queue(config: Config, run: RunDir, flags: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _set_aside(run: RunDir) -> Iterator[None]:
-    """Move an existing ``run`` aside; delete it on success, restore it on failure.
-
-    The next replacement of ``run`` deletes leftovers of a killed process.
-    """
+    """Move an existing ``run`` aside; delete it on success (or next time, if killed), restore it on failure."""
     clean_up(run.path)
     if not run.path.exists():
         yield

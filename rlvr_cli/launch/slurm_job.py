@@ -110,6 +110,7 @@ class Job:
 
 
 def _query_state(job: str) -> str:
+    """Return the job's state; "" if squeue fails repeatedly."""
     for _ in range(_ATTEMPTS):
         with suppress(UserError):
             return job_states({job: os.environ["SLURM_JOB_NAME"]}).get(job, "")

@@ -74,6 +74,7 @@ def detach_terminal() -> None:
 
 
 def print_line(console: Console, text: Cell) -> None:
+    """Print a plain line, ignoring write errors."""
     from rich.text import Text
 
     safe, style = escape_for_terminal(str(text)), style_of(text)
@@ -105,6 +106,7 @@ def tolerate_write_errors(console: Console) -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress_bar(bar: Progress) -> Iterator[None]:
+    """Show a progress bar; the block continues when the terminal is closed."""
     with tolerate_write_errors(bar.console):
         bar.start()
     try:
@@ -115,6 +117,7 @@ def show_progress_bar(bar: Progress) -> Iterator[None]:
 
 
 def _discard_output(console: Console) -> None:
+    """Discard the buffer of the console's stream, whose flush at exit would fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         descriptor = console.file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

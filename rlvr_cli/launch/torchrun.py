@@ -288,6 +288,7 @@ class _Launch:
 
 @contextlib.contextmanager
 def _replace_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment of this process, which the agent passes to the ranks."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)

@@ -64,6 +64,7 @@ class World:
         return value  # type: ignore[no-any-return]
 
     def gather(self, items: list[T]) -> list[T]:
+        """Return the items of all ranks in rank order; a collective operation."""
         if self.processes == 1:
             return items
         from accelerate.utils import gather_object
@@ -93,10 +94,7 @@ def world_of_group() -> World:
 
 
 def world_of_environment() -> World:
-    """Read the rank set by torchrun, accelerate or srun from the environment; ALONE without one.
-
-    Raises UserError for inconsistent variables.
-    """
+    """Read the rank set by torchrun, accelerate or srun; ALONE without one. Raises UserError if inconsistent."""
     processes = read_environment_int("WORLD_SIZE", 1)
     if processes <= 1:
         return ALONE

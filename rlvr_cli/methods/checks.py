@@ -59,6 +59,7 @@ def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
 
 
 def has_unit_weight_on_policy(loss: PolicyLoss) -> bool:
+    """Return whether F is 1 wherever the ratio is 1, as in every built-in policy loss."""
     if not loss.is_user_defined:
         return True
     if loss.recorded:

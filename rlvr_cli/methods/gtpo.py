@@ -112,6 +112,7 @@ class ConflictMask(RolloutShaping):
         return self if self.is_on and not self.positive == self.negative == 1 else self.disabled()
 
     def conflict_masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (N, T) conflict runs from the start and from the end of each row; empty for an unused end."""
         signs = advantages[:, 0].sign()
         ids, mask = rollout.token_ids, rollout.mask.bool()
         nothing = torch.zeros_like(mask)
@@ -187,6 +188,7 @@ class EntropyFilter(RolloutShaping):
             yield f"{here}.samples", f"{here}.when", reason
 
     def select_rows(self, rollout: Rollout, advantages: Tensor) -> Tensor:
+        """Return (N, 1) True for rows to train on."""
         assert rollout.entropies is not None and self.threshold is not None
         if self.needs_initial_entropy:
             assert rollout.initial_entropy is not None

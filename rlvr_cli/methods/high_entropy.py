@@ -36,6 +36,7 @@ class HighEntropy(RolloutShaping):
     needs_entropies: ClassVar[bool] = True
 
     def select(self, rollout: Rollout) -> Tensor:
+        """Return (N, T) True for tokens to train on."""
         assert rollout.entropies is not None and self.share is not None
         valid = rollout.mask.bool()
         entropies = rollout.entropies.detach().double()

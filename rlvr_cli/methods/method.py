@@ -119,11 +119,13 @@ class Method(TrainingMethod):
 
     @property
     def parts(self) -> tuple[Part, ...]:
+        """All components, with inactive shapings."""
         every = (self.advantage, self.policy_loss, *dict(self.shaping).values())
         return (*every, self.aggregation, self.passes, self.kl, self.critic, self.reward)
 
     @property
     def shapings(self) -> tuple[Shaping, ...]:
+        """Return the active shapings in order of application: GTPO's advantage is lambda d (A - gamma H)."""
         return tuple(shaping for shaping in reversed(dict(self.shaping).values()) if shaping.is_on)
 
     @property
@@ -276,6 +278,7 @@ class Method(TrainingMethod):
 
 
 def _module_source(module: ModuleType) -> str:
+    """Return the text of a module; of a user file the executed one."""
     return str(vars(module).get(TEXT) or inspect.getsource(module))
 
 

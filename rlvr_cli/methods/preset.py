@@ -71,6 +71,7 @@ class Preset:
 
     @property
     def values(self) -> Values:
+        """Its values as nested keys of `method`: `{"policy_loss": {"kind": "dgpo", "n": 1.0}}`."""
         return nest({key: value for key, (value, _) in self.sets.items()})
 
     @property

@@ -203,6 +203,7 @@ def _in_4_bits(layer: Any) -> bool:
 
 
 def _adapted_weight(layer: LoraLayer) -> str:
+    """Return the name of the adapted parameter in the base layer; PEFT adapts experts by parameter."""
     return layer.parameter_name if isinstance(layer, ParamWrapper) else "weight"
 
 
@@ -300,7 +301,7 @@ class AdapterFolder:
 
 
 def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
-    """Attach the frozen adapter in ``folder`` to its base ``model``. Raises UserError if it does not fit."""
+    """Attach the frozen adapter in ``folder`` to ``model``. Raises UserError for another model than ``base``."""
     if base.fingerprint is not None and fingerprint(model) != base.fingerprint:
         raise UserError(
             f"model: {folder} is an adapter on {base.name}, whose weights have changed since the adapter was trained. "
@@ -325,6 +326,7 @@ def _add_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
 
 
 def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
+    """Load ``tensors`` as PEFT does, including those from before transformers fused the experts of a layer."""
     report = set_peft_model_state_dict(model, tensors)
     other = {*report.unexpected_keys, *(name for name in report.missing_keys if ".lora_" in name)}
     if other:

@@ -134,6 +134,7 @@ def _count_parameters(config: Mapping[str, Any]) -> int:
 
 
 def count_parameters(model: Any) -> int:
+    """Count the parameters of a loaded model without adapters, 4-bit packing and sharding."""
     import torch
 
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -150,9 +151,10 @@ class ArchitectureInfo:
 
 
 def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> ArchitectureInfo:
-    """Find the architecture of a preset, a model folder or a hub id, without weights. Raises UserError.
+    """Find the architecture of a preset, a model folder or a hub id, without its weights.
 
-    ``download``: whether config.json (some kilobytes) may be fetched from the hub.
+    ``download``: whether config.json (some kilobytes) may be fetched from the hub. Raises UserError for an invalid
+    name.
     """
     presets = hub_presets()
     hub_ids = {**presets, **{hub: hub for hub in presets.values()}}

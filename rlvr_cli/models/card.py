@@ -123,6 +123,7 @@ It needs these files of its author, which are not part of it: {{ user_files | jo
 
 
 def _training_prompt(run: RunDir, config: Config) -> str:
+    """Return a prompt of the training, or "..." where the data is private: a push would publish it."""
     public = config.task.data in data_sets() and not config.task.runs_user_code
     files = sorted(run.rollouts_dir.glob("*.jsonl"))[:1] if public else []
     return next((row["prompt"] for path in files for row in read_record(run, path)), "...")
@@ -208,6 +209,7 @@ def load_licence(base: str) -> dict[str, str]:
 
 
 def _presets(method: str) -> tuple[Preset, ...]:
+    """Return the presets of base method and modifiers; () for a method unknown to this installation."""
     try:
         return presets_of(parse_method_name(method))
     except (ValueError, KeyError):

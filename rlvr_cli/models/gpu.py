@@ -33,7 +33,7 @@ def has_bfloat16() -> bool:
 
 
 def prepare_attention(device: torch.device, *, gradients: bool) -> None:
-    """Disable broken attention kernels on ``device`` and test the others; no effect on CPUs. Raises UserError."""
+    """On a GPU, disable broken attention kernels and test the others. Raises UserError if the test fails."""
     if device.type != "cuda":
         return
     disable_cudnn_attention()

@@ -80,10 +80,7 @@ def load_model(
 
 
 def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
-    """Load the base of the adapter in the folder ``name``, with the adapter in its layers (PEFT), as in training.
-
-    Raises UserError as :func:`load_model`, and if the base has changed since the training.
-    """
+    """Load the base of the adapter folder ``name`` with the adapter in its layers. Raises as :func:`load_model`."""
     folder = Path(resolve_model(name).location)
     base = read_base(folder)
     try:
@@ -103,6 +100,7 @@ def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None =
 
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
+    """Load a model's tokenizer, which always has a padding token. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
     options = _loader_options(source, revision)
     quiet_hub()
@@ -239,6 +237,7 @@ def _resolve_dtype(name: str, device: Any) -> Any:
 
 
 def _loader_options(source: ModelSource, revision: str | None) -> dict[str, Any]:
+    """Return the arguments of transformers' loaders, which use the cache without a connection."""
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if source.kind != "hub":
         return options

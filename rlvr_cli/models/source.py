@@ -126,10 +126,7 @@ def prompt_style(model_config: Any) -> PromptStyle:
 
 @cache
 def find_connection_problem() -> str | None:
-    """Return why the Hugging Face hub cannot be reached, or None. Cached; the timeout is ten seconds.
-
-    The hub's library would retry for most of a minute.
-    """
+    """Return why the hub cannot be reached within ten seconds, or None; its library would retry for a minute."""
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=10).close()
@@ -209,10 +206,7 @@ def _weight_problems(folder: Path) -> list[str]:
 
 
 def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor in a model folder's safetensors files, from their headers; empty without any.
-
-    Raises UserError with every file that is missing or damaged.
-    """
+    """Return the shapes of the tensors in a folder's safetensors. Raises UserError for damaged or missing files."""
     files = [folder / _WEIGHTS] if (folder / _WEIGHTS).is_file() else []
     if (folder / _INDEX).is_file():
         try:
@@ -278,10 +272,7 @@ def holds_adapter(folder: Path) -> bool:
 
 
 def read_base(folder: Path) -> AdapterBase:
-    """Read the base of the adapter in ``folder`` from base.json or PEFT's configuration.
-
-    Raises UserError if neither is valid.
-    """
+    """Read the base of an adapter from base.json or PEFT's configuration. Raises UserError if neither is valid."""
     path = folder / ADAPTER_BASE if (folder / ADAPTER_BASE).is_file() else folder / ADAPTER_CONFIG
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

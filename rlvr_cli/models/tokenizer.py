@@ -22,7 +22,7 @@ from rlvr_cli.models.source import (
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model's tokenizer, prompt style, the token ids that end a completion, and the longest sequence (or None)."""
+    """A model's tokenizer, prompt style, the token ids that end a completion, and the longest sequence."""
 
     tokenizer: Any
     stops: tuple[int, ...]
@@ -31,10 +31,7 @@ class ModelFacts:
 
 
 def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
-    """Load the tokenizer and configs of the model at ``location``, a folder or a hub id.
-
-    Raises UserError without a usable tokenizer.
-    """
+    """Load the tokenizer and configs of a model, a folder or a hub id. Raises UserError without a tokenizer."""
     quiet_hub()
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if on_hub:

@@ -22,6 +22,8 @@ STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A checkpoint whose files have the recorded sizes. ``step`` counts optimizer steps."""
+
     step: int
     path: Path
 
@@ -82,6 +84,7 @@ def scan_checkpoints(directory: Path, *, hashed: int = 0) -> list[Checkpoint | D
 
 
 def valid_checkpoints(directory: Path) -> list[Checkpoint]:
+    """Return the checkpoints with intact sizes, newest first."""
     return [entry for entry in scan_checkpoints(directory) if isinstance(entry, Checkpoint)]
 
 

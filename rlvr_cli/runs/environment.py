@@ -39,6 +39,7 @@ def git_state() -> dict[str, Any] | None:
 
 
 def hardware() -> dict[str, Any]:
+    """Return system, processor, usable cores, and memory in bytes."""
     import psutil
 
     return {

@@ -24,6 +24,7 @@ STARTED_IN = "started_in"
 
 
 def now() -> str:
+    """Return the UTC time in ISO 8601, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

@@ -52,7 +52,7 @@ def read_runs(root: Path) -> list[dict[str, Any]]:
 
 
 def find_newest_unfinished(root: Path) -> RunDir:
-    """Return the newest started, unfinished run in ``root``, outside sweeps; UserError without one, or if in use."""
+    """Return the newest started, unfinished run in ``root``, outside sweeps. Raises UserError, also if in use."""
     runs = [summarize_run(run.path) for run in list_runs(root)]
     unfinished = [summary for summary in runs if summary["status"] not in ("finished", SUBMITTED, DAMAGED)]
     if not unfinished:
@@ -77,10 +77,7 @@ def _no_resumable_run(root: Path, runs: list[dict[str, Any]]) -> str:
 
 
 def find_run_folders(root: Path) -> dict[str, Path]:
-    """Return every run folder in ``root``, also of damaged runs, by name; runs of a sweep as `sweep/run`.
-
-    Raises OSError if ``root`` cannot be read.
-    """
+    """Return every run folder by name, also damaged runs; runs of a sweep as `sweep/run`. Raises OSError."""
     folders: dict[str, Path] = {}
     for name in _folders(root):
         path = root / name
@@ -142,9 +139,9 @@ def sort_by_creation(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def select_runs(runs: Iterable[dict[str, Any]], filters: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the runs that match all ``filters`` (``method=*lopti*``), oldest first. Raises UserError.
+    """Return the runs that match all ``filters`` (``method=*lopti*``), oldest first.
 
-    The last component of a model's path or hub id also matches.
+    The last component of a model's path or hub id also matches. Raises UserError with every invalid filter.
     """
     pairs = [text.partition("=") for text in filters]
     problems = [

@@ -62,6 +62,7 @@ def read_entries(path: Path) -> Entries:
 
 
 def read_seal(run: RunDir) -> Entries | None:
+    """Return the entries of the run's seal; None for a run without seals. Raises RunError if it is damaged."""
     path = run.path / FILE
     if not path.exists() and not (run.manifest_path.exists() and run.read_manifest().get(SEALED)):
         return None
@@ -87,6 +88,7 @@ def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
 
 
 def _complete_files(run: RunDir) -> Iterator[Path]:
+    """Yield the files of records that are written once."""
     yield from sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
     yield from sorted(path for path in run.held_out_dir.glob("rollout-*/[!.]*") if path.is_file())
 

@@ -21,10 +21,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def read_trials(folder: Path) -> dict[str, Any]:
-    """Return the content of trials.json, whose `trials` are mappings with `name` and `method`.
-
-    Raises RunError if it is missing, damaged or of another format.
-    """
+    """Return the content of trials.json. Raises RunError if it is missing, damaged or of another format."""
     path = folder / TRIALS
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -167,10 +167,7 @@ class Task(RowReader, Choice):
         return problem.question
 
     def for_model(self, style: str) -> Self:
-        """Return the task with the prompt style resolved for a model trained on ``style``.
-
-        Raises UserError if the task's keys are incompatible with that style.
-        """
+        """Return the task with the prompts of a model trained on ``style``. Raises UserError for incompatible keys."""
         return self
 
     def rule_override(self, rule: str) -> tuple[str, str]:
@@ -194,10 +191,7 @@ class Task(RowReader, Choice):
         return self.train_size or (DEFAULT_TRAIN_SIZE if self.is_generated else ALL_ROWS)
 
     def count_local(self, split: DataSplit, most: int) -> int | None:
-        """Count the problems of ``split``, up to ``most``; None if they are on the hub.
-
-        Raises UserError as :meth:`load`.
-        """
+        """Count the problems of ``split``, up to ``most``; None if they are on the hub. Raises as :meth:`load`."""
         if self.is_generated:
             return most
         if self.data_dir is None and not local_path(self.data).exists():
@@ -302,10 +296,7 @@ def _sorted_values(value: Any) -> Any:
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:
-    """Tokenize a problem's prompt; special tokens are part of its text, so none are added.
-
-    Raises UserError if the task sets variables that the model's chat template lacks.
-    """
+    """Tokenize a prompt, whose text has the special tokens. Raises UserError for unknown template variables."""
     check_template_options(task.chat_template_kwargs, tokenizer)
     return list(tokenizer(task.prompt(problem, tokenizer), add_special_tokens=False)["input_ids"])
 
@@ -322,7 +313,7 @@ def unknown_token_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> flo
 def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[int]) -> str:
     """Decode a completion for judges, keeping special tokens (tags such as ``<think>``) but a final stop token.
 
-    ``stops``: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
+    ``stops``: the ids that end a completion (``models.load.eos_token_ids``).
     """
     ids = list(token_ids)
     if ids and ids[-1] in stops:

@@ -117,6 +117,7 @@ def _pair_values(a: int, b: int) -> list[int | None]:
 
 
 def _needed_values(target: int, c: int) -> list[int | None]:
+    """Return p for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` equal the target; None = `x`."""
     factor = target // c if c and target % c == 0 else None
     return [_mask_unknown(value) for value in (target - c, target + c, factor, target * c if c else None, c - target)]
 

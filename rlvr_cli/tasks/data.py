@@ -129,10 +129,7 @@ class RowReader:
         return f"{self.sets[self.data].files[split]}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the tables of a hub data set with rows of ``split``; dev rows are in those of train.
-
-        Raises UserError if the data set lacks the split.
-        """
+        """Return the tables with rows of ``split``; dev rows are in those of train. Raises UserError without any."""
         source = "test" if split == "test" else "train"
         data_set = _find_hub_set(self, hub_id)[1]
         if data_set is None:
@@ -166,10 +163,7 @@ def _load_named_set(task: RowReader, split: DataSplit) -> list[Problem]:
 
 
 def find_set_files(task: RowReader, path: Path, home: str) -> dict[str, list[Path]]:
-    """Return the files by split at ``path``, the location of a named set's split ``home``; "" = split by row.
-
-    Raises UserError without any file.
-    """
+    """Return the files by split at ``path``, the location of a named set's split ``home``. Raises UserError."""
     files = task.sets[task.data].files
     shared = path.is_dir() and len(set(files.values())) < len(files)
     return _find_files(task, path, "" if shared else home)

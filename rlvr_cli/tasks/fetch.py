@@ -27,10 +27,7 @@ class FetchedFile:
 
 @dataclass(frozen=True)
 class FetchManifest:
-    """The manifest of a fetched data set.
-
-    ``revision``: a commit of the hub. ``left_out``: warnings about skipped rows.
-    """
+    """The manifest of a fetched data set: ``revision`` is a commit, ``left_out`` warnings about skipped rows."""
 
     name: str
     hub: str

@@ -84,10 +84,7 @@ def count_rows(path: Path) -> int:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every non-blank line of a ``.jsonl`` or ``.jsonl.gz`` file.
-
-    A byte order mark is dropped. Raises UserError if the file cannot be read.
-    """
+    """Yield number and bytes of each non-blank line of JSONL, without byte order mark. Raises UserError."""
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):

@@ -144,6 +144,7 @@ class HiTab(Task):
         return problem
 
     def split_key(self, problem: Problem) -> str:
+        """Return the table: its questions share a split."""
         return str(problem.data["table"])
 
     def problem_wording(self, problem: Problem) -> str:
@@ -166,6 +167,7 @@ class HiTab(Task):
 
 
 def _find_tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the folder's rendered tables by id, and the errors of malformed ones."""
     path = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     return _read_tables(path, path.stat().st_mtime_ns) if path is not None else ({}, ())
 
@@ -359,6 +361,7 @@ def answers_match(gold: Sequence[Value], answers: Sequence[Value], conventions: 
 
 
 def _clean(text: str) -> str:
+    """Strip LaTeX and Markdown markup, and normalise spaces and Unicode signs."""
     text = normalise(text).strip()
     for escaped, plain in (("\\%", "%"), ("\\$", "$"), ("\\&", "&"), ("\\!", ""), ("\\,", " "), ("\\ ", " ")):
         text = text.replace(escaped, plain)

@@ -82,6 +82,7 @@ def resolve_revision(hub_id: str, revision: str | None) -> str:
 
 @lru_cache(maxsize=8)
 def list_hub_splits(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
+    """Return the names of a hub data set's splits. Raises UserError if they cannot be loaded."""
     from datasets import get_dataset_split_names
 
     with _convert_errors(hub_id, "the names of its splits"):

@@ -211,11 +211,7 @@ class MathTask(AnswerTask):
         return problems
 
     def start_judging(self) -> JudgeSession:
-        """Compare answers in the pool as responses arrive, unless a plain comparison decides.
-
-        Takes at most the pool's deadline per distinct pair of answers, divided by its workers. No exception for any
-        string.
-        """
+        """Compare answers in the pool as responses arrive, within its deadline per distinct pair."""
         return _JudgeSession(self)
 
     def group_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:

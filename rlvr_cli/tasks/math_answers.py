@@ -178,6 +178,7 @@ class AnswerTask(Task):
         answer: str | None,
         truncated: bool,
     ) -> Verdict:
+        """Return ``answer_verdict``, with a random reward for the control."""
         kind: RewardKind = "zero_one" if self.reward == "random" else self.reward
         judged = answer_verdict(kind, reading, outcome, answer=answer, truncated=truncated)
         if self.reward != "random" or not judged.scorable:

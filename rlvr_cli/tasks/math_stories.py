@@ -147,6 +147,7 @@ def write_solution(story: Story) -> str:
 
 
 def story_problem(story: Story, rng: random.Random) -> Problem:
+    """Return the problem of a story, with the story in its data for other prompt styles."""
     needed, question = len(story.needed), write_question(story, rng)
     data = {"answer": str(story.values()[story.target]), "solution": write_solution(story), "story": to_row(story)}
     subgroup = f"{needed} step{'s' if needed > 1 else ''}"

@@ -167,10 +167,7 @@ class TemplateRenderer:
         self._failure = ""
 
     def render(self, columns: Mapping[str, Any], where: str) -> str:
-        """Render the template for the row at ``where``.
-
-        Raises UserError; after a template exceeded its limits, for every further row.
-        """
+        """Render the template for a row. Raises UserError; after an exceeded limit, for every further row."""
         location = f"{where}: task.prompt_template"
         if not self._failure:
             try:

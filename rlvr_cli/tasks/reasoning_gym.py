@@ -255,6 +255,7 @@ _TARGET = Target("rlvr_cli.tasks.reasoning_gym:make_handler", purpose="runs reas
 
 @lru_cache(maxsize=4)
 def _pool(deadline: float | None) -> Pool:
+    """Return the pool that scores within ``deadline``, or the pool that generates problems (None)."""
     if deadline is None:
         # Loading reasoning-gym takes seconds, as does a problem of the slowest data set.
         return Pool(_TARGET, Limits(600.0, memory_mib=4 * _MEMORY_MIB))

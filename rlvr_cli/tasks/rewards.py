@@ -54,6 +54,8 @@ Value = float | RewardFailure | None
 
 @dataclass(frozen=True)
 class Rewards:
+    """The values of a call, per completion, and the columns recorded by `log_extra` and `log_metric`."""
+
     values: Sequence[Value]
     logged: Mapping[str, Sequence[Any]]
 
@@ -124,10 +126,7 @@ class RewardFunction:
         return self.pool.submit({"count": count, "columns": columns}, seconds)
 
     def collect(self, future: Future[Any]) -> Rewards:
-        """Wait for the values of a call.
-
-        Raises JobError if the call failed, and RunError if its result is not a list of ``count`` values.
-        """
+        """Wait for the values of a call. Raises JobError if it failed, RunError unless it returned ``count`` values."""
         answer = future.result()
         if "wrong" in answer:
             raise RunError(f"task.reward: {self.where} {answer['wrong']}")
@@ -142,10 +141,7 @@ class RewardFunction:
         )
 
     def call_per_row(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
-        """Call the function per row, after the batched call failed.
-
-        The calls share the timeout of one call; rows after it keep ``failure``.
-        """
+        """Call the function per row after the batched call failed; rows beyond its timeout keep ``failure``."""
         until = time.monotonic() + self.limits.seconds
         alone = max(1.0, _ALONE * self.limits.seconds)
         values: list[Value] = [failure] * count

@@ -375,10 +375,7 @@ class UserRows(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts; each function is called once, with all rows.
-
-        Raises RunError if more than the share ``reward_failures`` failed, or no completion ever had a reward.
-        """
+        """Return the verdicts, each function called once. Raises RunError for too many failures, or never a reward."""
         if not problems:
             return []
         results = self._compute_rewards(problems, responses, token_ids, self.reward_failures)

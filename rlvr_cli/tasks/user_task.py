@@ -560,6 +560,7 @@ class _UnimportedTask(Task):
 
 @lru_cache(maxsize=64)
 def recorded_task(name: str) -> type[Task]:
+    """Return a section ``task`` for the user's task ``name`` without importing its file."""
     generated, make = f"{strip_folder(name).removesuffix(user_code.SUFFIX)}-gen", cast("Any", create_model)
     keys = {"name": (Literal[name], name), "data": (Data, generated)}
     task = make("Recorded", __base__=_UnimportedTask, __module__=f"{user_code.PREFIX}recorded", **keys)

@@ -60,6 +60,7 @@ class TrainingAlerts:
         )
 
     def _restart_advice(self, alert: Alert) -> str:
+        """Return a sentence with the command that restarts before the alert's window, at half the learning rate."""
         step = max(0, alert.first + 1 - self._monitor.window) * self.batch.steps_per_rollout
         checkpoints = [saved for saved in valid_checkpoints(self.run.checkpoints_dir) if saved.step <= step]
         start = "newest earlier checkpoint" if checkpoints else "beginning (no earlier checkpoint is kept)"

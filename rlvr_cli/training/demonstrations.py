@@ -51,6 +51,7 @@ class SFTMethod:
 
 
 def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
+    """Load and tokenize the demonstrations. Raises UserError without solutions, and for every invalid row."""
     encoder = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
     path = config.method.demonstration_file
     if path is not None:
@@ -101,6 +102,7 @@ class _Encoder:
 
 
 def _load_solutions(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
+    """Return the first solution of each problem that fits, judged as decoded tokens, and the number without any."""
     demonstrations, errors, solved = [], [], []
     style = " Is task.style the style of the model?" if hasattr(task, "style") else ""
     training = task.problems("train", config.method.demonstration_count or 0, config.run.seed)

@@ -21,10 +21,7 @@ def load_extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
 
 
 def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
-    """Raise UserError if ``run`` cannot be resumed, or not with ``overrides``.
-
-    These can only increase `train.rollouts`, and not before a submitted run has started.
-    """
+    """Raise UserError if ``run`` cannot be resumed with ``overrides``, which may only increase `train.rollouts`."""
     others = [text for text in overrides if text.partition("=")[0] != KEY]
     if others:
         raise UserError(
@@ -41,10 +38,7 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
 
 
 def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
-    """Write ``overrides``, and an interrupted extension, to the run's configuration; return lines for the user.
-
-    The caller must hold the run's lock. Raises UserError as :func:`check_extension`.
-    """
+    """Write ``overrides`` to the configuration of the locked run; return lines for the user. Raises UserError."""
     check_extension(run, overrides)
     manifest, interrupted = run.read_manifest(), _interrupted(run)
     before = load_config([run.config_path], overrides=interrupted, import_files=True)
@@ -76,6 +70,7 @@ def _interrupted(run: RunDir) -> list[str]:
 
 
 def _schedule_note(before: Config, after: Config, step: int) -> list[str]:
+    """Return a note if the schedule differs from that of a run with the new length from the start."""
     schedule = after.optimizer.lr_schedule
     if schedule == "constant":
         return []

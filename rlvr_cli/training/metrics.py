@@ -64,6 +64,7 @@ class StepMeter:
         self.executed.update(self.method.rollout_terms())
 
     def begin_step(self, mask: Tensor) -> None:
+        """Count the valid tokens (n, T) of the step's rows, some of which forward passes may skip."""
         self._sums = self._sums.to(mask.device)
         self._sums[0] += mask.sum(dtype=torch.float64)
 

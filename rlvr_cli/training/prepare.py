@@ -68,6 +68,7 @@ class PreparedRun:
     cautions: tuple[str, ...] = ()
 
     def problems_sha256(self) -> str | None:
+        """Return the digest of the problems in order; None if the method's fingerprint includes it."""
         if isinstance(self.method, SFTMethod):
             return None
         return digest([digest(problem.fields) for problem in self.problems])
@@ -247,6 +248,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
 
 
 def _choose_dtype(config: Config, device: str) -> str:
+    """Return bfloat16 for an adapter's base on a GPU, else float32, since bfloat16 rounds small steps away."""
     if config.model.dtype != "auto":
         return config.model.dtype
     from rlvr_cli.models.gpu import has_bfloat16

@@ -100,6 +100,7 @@ class Reporter:
         print_line(self.console, text)
 
     def log(self, text: str) -> None:
+        """Write to log.txt only. Disk errors are ignored here: the records report them and end the run."""
         with contextlib.suppress(OSError):
             self._log.write(f"{now()} {escape_for_terminal(text)}\n")
             self._log.flush()

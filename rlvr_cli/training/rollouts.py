@@ -33,10 +33,7 @@ TOKEN_RECORD_GROUPS = 2
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:
-    """Return ``rows`` problem indices in training order, with a new permutation for each epoch.
-
-    A shorter run's order is a prefix of a longer run's.
-    """
+    """Return ``rows`` problem indices, permuted anew in each epoch; a shorter order is a prefix of a longer one."""
     order: list[int] = []
     epoch = 0
     while len(order) < rows:
@@ -206,10 +203,7 @@ class RolloutSource:
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """Return the groups of the whole batch whose rewards are all equal, ignoring unscorable completions.
-
-        Compared in float32, as in training: float64 sums of the same components depend on their order.
-        """
+        """Return the groups with equal rewards in float32, as in training, without unscorable completions."""
         size = self.config.rollout.group_size
         rows = self.gather(
             [

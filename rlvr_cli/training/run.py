@@ -349,6 +349,7 @@ def _announcement(run: RunDir, prepared: PreparedRun) -> str:
 
 
 def _rewind(run: RunDir, resumption: _Resumption, batch: BatchArithmetic, reporter: Reporter) -> None:
+    """Move the records after the checkpoint aside, since these steps are repeated."""
     for note in resumption.notes:
         reporter.show(note)
     step = resumption.checkpoint.step if resumption.checkpoint else 0

@@ -69,6 +69,7 @@ class SamplerCheck:
         return "mean_difference", max(ABSOLUTE_MEAN, RELATIVE_MEAN * self.surprise)
 
     def record(self) -> dict[str, Any]:
+        """Return the check for the manifest; non-finite numbers are null."""
         name, limit = self.limit
         numbers = {
             "mean_difference": self.mean_difference,

@@ -86,10 +86,7 @@ class Scoring:
         return columns
 
     def measure_initial_entropy(self, rollouts: RolloutSource, samples: int, model: Any, pad_id: int) -> float:
-        """Return the token mean of the entropy, in nats, over a completion of each of the first ``samples`` problems.
-
-        A collective operation.
-        """
+        """Return the token mean of the entropy (nats) over ``samples`` completions; a collective operation."""
         accelerator = self.forward.accelerator
         problems = range(accelerator.process_index, samples, accelerator.num_processes)
         # A process without problems must take part in the collective calls.

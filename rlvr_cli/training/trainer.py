@@ -277,6 +277,7 @@ class PolicyTrainer(GRPOTrainer):
     # --- rollout -----------------------------------------------------------------------------------------------
 
     def _get_step_rows(self, inputs: list[dict[str, Any]]) -> TensorRows:
+        """Return this process's rows of the current step, collecting the rollout in its first step."""
         if self._step_rows is None and self.step_in_rollout:
             raise ValueError(
                 f"the checkpoint was saved in the middle of a rollout (step {self.state.global_step}, "
@@ -389,10 +390,7 @@ class PolicyTrainer(GRPOTrainer):
         return rewards
 
     def _decode_for_rewards(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
-        """Return the completions decoded as in a run; completions that TRL parses or builds are unchanged.
-
-        TRL drops every special token, also ``<think>``.
-        """
+        """Return the completions decoded as in a run, since TRL drops special tokens, also ``<think>``."""
         tokenizer = self._tokenizer
         parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
         if parsed or self.tools or self.rollout_func is not None:
@@ -521,6 +519,7 @@ class PolicyTrainer(GRPOTrainer):
 
     @contextmanager
     def _sync_gradients(self, model: Any, *, last: bool) -> Iterator[None]:
+        """Average gradients over the processes only in the step's last backward pass; a sharded model in each pass."""
         self.accelerator.gradient_state._set_sync_gradients(last)
         local = not last and not self.forward.is_sharded
         with self.accelerator.no_sync(model) if local else nullcontext():
@@ -554,6 +553,7 @@ class PolicyTrainer(GRPOTrainer):
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """Create the optimizer, with a separate learning rate for the value head."""
         optimizer = super().create_optimizer(*args, **kwargs)
         if self.value_head is not None:
             rate = self.args.learning_rate * self.method.critic.lr_ratio

@@ -78,10 +78,7 @@ class VllmEngine(Engine):
             self.vllm.sleep(level=2)
 
     def update_weights(self, model: Any, step: int) -> None:
-        """Load the weights of ``model``, without adapters and unsharded, into vLLM. Called in every process.
-
-        Raises RunError if vLLM rejects them.
-        """
+        """Load the weights of ``model``, unsharded and without adapters, in every process. Raises RunError."""
         if self.sleeps:
             torch.cuda.empty_cache()
             self.vllm.wake_up(tags=["weights"])
@@ -163,10 +160,7 @@ def checksum(tensor: Tensor, dtype: torch.dtype) -> int:
 
 
 def log_prob_mode(config: Config) -> str:
-    """Return vLLM's mode for log-probs at the sampling temperature over the whole vocabulary.
-
-    Raw log-probs precede the temperature; processed ones follow it, top_p and top_k.
-    """
+    """Return vLLM's mode for log-probs at the sampling temperature: raw ones precede it, processed ones follow it."""
     return "raw_logprobs" if config.rollout.temperature == 1 else "processed_logprobs"
 
 

@@ -68,6 +68,7 @@ class VllmServer(Engine):
             ) from error
 
     def update_weights(self, model: Any, step: int) -> None:
+        """Send the weights of ``model``, unsharded and without adapters, to the server. Raises RunError."""
         if self.main:
             weights = policy_tensors(model, untie=False)
             formats = [

@@ -132,6 +132,7 @@ class Zero:
         }
 
     def load_optimizer_state(self, saved: dict[str, Any]) -> None:
+        """Restore :meth:`optimizer_state` before the first step."""
         inner, shards = self.optimizer.optimizer, self._shards()
         for group, settings in zip(inner.param_groups, saved["param_groups"], strict=True):
             group.update(settings)

@@ -45,10 +45,7 @@ class MathPool(processes.Pool):
         return self.judge_many([(gold, answer)], rule)[0]
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
-        """Return the outcome of each pair, in order; identical pairs are judged once, also across calls.
-
-        Raises RunError if no worker can be started, RuntimeError if the pool is closed.
-        """
+        """Return the outcome of each pair, identical ones judged once, also across calls. Raises RunError."""
         with self.start_batch(rule) as batch:
             for pair in pairs:
                 batch.submit(*pair)

@@ -35,10 +35,12 @@ CONNECTION_LOST = (EOFError, OSError, ValueError)
 
 
 def send(connection: Connection, message: Any) -> None:
+    """Write a JSON message. Raises one of CONNECTION_LOST."""
     connection.send_bytes(json.dumps(message).encode())
 
 
 def receive(connection: Connection) -> Any:
+    """Read a message. Raises one of CONNECTION_LOST."""
     return json.loads(connection.recv_bytes(_MAX_MESSAGE_BYTES))
 
 

@@ -200,6 +200,7 @@ class _Worker:
             return None
 
     def interrupt(self) -> None:
+        """Shut the socket down, which ends the worker and a job awaited by another thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -76,6 +76,7 @@ class _Projection:
         ]
 
     def add_to(self, x: Tensor, h: Tensor) -> None:
+        """Add the projection of ``h`` to ``x`` in place; only for a single linear layer."""
         x.addmm_(h, self.weights[0])
         if self.biases[0] is not None:
             x.add_(self.biases[0])
@@ -195,6 +196,7 @@ class Decoder:
         layer.down.add_to(x, F.silu(gate).mul_(up))
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the float32 logits [n, vocabulary] of final hidden states [n, hidden]."""
         return self.head(self._norm(x, self.norm_out)).float()
 
     def empty_cache(self, rows: int, columns: int) -> Tensor:

@@ -352,6 +352,7 @@ def _entropies(logits: Tensor, probabilities: Tensor, tokens: Tensor, chosen: Te
 
 
 def _collect(ids: Tensor, log_probs: Tensor, entropies: Tensor, lengths: Tensor, truncated: Tensor) -> Completions:
+    """Cut ids, log_probs and entropies [steps, rows] to each row's length."""
     counts = lengths.tolist()
 
     def cut(values: Tensor) -> list[Any]:

@@ -48,7 +48,7 @@ def usable_bytes(free: int) -> float:
 class RowMemory:
     """The memory in bytes that a model needs to sample.
 
-    ``activation_token``: of one prompt token in a block. ``scores``: query heads whose attention scores are stored.
+    ``activation_token``: of one prompt token in a block. ``scores``: query heads with stored scores; 0 = fused kernel.
     """
 
     kv_token: int

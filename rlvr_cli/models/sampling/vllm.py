@@ -23,10 +23,7 @@ _SEEDS = 1 << 63
 
 
 def fetch_model_folder(name: str, revision: str | None) -> Path:
-    """Return the folder with a model's files, downloading a hub model.
-
-    Raises UserError if the model does not exist, cannot be downloaded, or is an adapter.
-    """
+    """Return the folder of a model's files, downloading a hub model. Raises UserError, also for an adapter."""
     source = resolve_model(name, revision=revision)
     if source.kind != "hub":
         folder = Path(source.location)
