@@ -106,7 +106,7 @@ def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
 
 
 def check_push(repository: str, *, private: bool) -> None:
-    """Raise UserError before an export whose push would fail, or publish a private model in a public repository."""
+    """Raise UserError, before the export, if the push would fail or publish a private model."""
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"--push-to-hub must be a repository name such as user/model; got {repository}.")
     from huggingface_hub import HfApi

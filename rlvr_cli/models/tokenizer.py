@@ -31,7 +31,7 @@ class ModelFacts:
 
 
 def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
-    """Load the tokenizer and configs of a model, a folder or a hub id. Raises UserError without a tokenizer."""
+    """Load the tokenizer and configs of a model, a folder or a hub id. Raises UserError without a usable one."""
     quiet_hub()
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if on_hub:

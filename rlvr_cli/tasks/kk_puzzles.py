@@ -43,7 +43,7 @@ def holds(statement: Statement, roles: Sequence[bool]) -> bool:
 
 
 def _truth_mask(statement: Statement, knights: Sequence[int], every: int) -> int:
-    """Return the assignments in which a statement is true, as a bit mask; ``knights``: those with each a knight."""
+    """Return the assignments in which a statement is true (bit mask); ``knights``: those in which each is one."""
     kind = statement[0]
     if kind == "telling-truth":
         return knights[statement[1]]

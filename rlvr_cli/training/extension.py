@@ -38,7 +38,7 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
 
 
 def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
-    """Write ``overrides`` to the configuration of the locked run; return lines for the user. Raises UserError."""
+    """Write ``overrides`` and an interrupted extension to the locked run; return lines for the user."""
     check_extension(run, overrides)
     manifest, interrupted = run.read_manifest(), _interrupted(run)
     before = load_config([run.config_path], overrides=interrupted, import_files=True)

@@ -160,7 +160,7 @@ def checksum(tensor: Tensor, dtype: torch.dtype) -> int:
 
 
 def log_prob_mode(config: Config) -> str:
-    """Return vLLM's mode for log-probs at the sampling temperature: raw ones precede it, processed ones follow it."""
+    """Return vLLM's mode for log-probs at the sampling temperature: raw ones precede it."""
     return "raw_logprobs" if config.rollout.temperature == 1 else "processed_logprobs"
 
 
