@@ -62,18 +62,15 @@ class BatchArithmetic:
 
 
 def largest_divisor(number: int, limit: int) -> int:
-    """Return the largest divisor of `number` up to `limit`."""
     return next(size for size in range(min(number, limit), 0, -1) if number % size == 0)
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:
-    """Return the nearest divisors of `number` below and above `wanted`."""
     small = [size for size in range(1, int(number**0.5) + 1) if number % size == 0]
     divisors = sorted({*small, *(number // size for size in small)})
     return [size for size in divisors if size <= wanted][-1:] + [size for size in divisors if size > wanted][:1]
 
 
 def nearest_multiples(step: int, wanted: int) -> list[int]:
-    """Return the nearest positive multiples of `step` below and above `wanted`."""
     below = wanted // step * step
     return [value for value in (below, below + step) if value > 0]

@@ -20,11 +20,7 @@ ENGINE = "rollout.engine"
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Return conflicts between valid values of different keys, and settings without effect.
-
-    Args:
-        set_by_user: whether the user set the key at a path; values of presets are not reported.
-    """
+    """Return conflicts between valid values of different keys, and keys set by the user without effect."""
     return [
         *(problem for check in _CHECKS for problem in check(config)),
         *config.task.contradictions(),
@@ -35,10 +31,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 
 
 def check_training(config: Config) -> None:
-    """Check that a training and its evaluations have problems, and that its method works. Raises UserError.
-
-    Data are not read, except those of a user's task; components of user files are tried on synthetic tokens.
-    """
+    """Check that a training has problems and a working method, tried on synthetic tokens. Raises UserError."""
     check_user_parts(config.method)
     if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.validation.split] if config.validation.every else ())))
@@ -198,7 +191,6 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
 
 
 def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Yield the method's keys that the user changed and that have no effect."""
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
         section = reduce(getattr, path[:-1], config)
@@ -243,7 +235,6 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
 
 
 def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Yield the keys of `rollout.vllm` that the user set and that have no effect."""
     for name in VllmConfig.model_fields:
         value = getattr(config.rollout.vllm, name)
         path = ("rollout", "vllm", name)

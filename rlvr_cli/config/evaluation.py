@@ -59,7 +59,6 @@ class HeldOutConfig(Section):
 
     @property
     def samples_needed(self) -> int:
-        """Return the number of samples of each problem."""
         return max((self.samples, *self.pass_at))
 
     @property

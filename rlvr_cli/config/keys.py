@@ -149,11 +149,7 @@ KEYS = Schema(
 
 
 def make_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
-    """Return the override of a key by an option, with the key's type, bounds and messages.
-
-    Args:
-        option: its name, `--pass-at`. values: its arguments. problem: why it is invalid on this command line.
-    """
+    """Return the override of a key by an option, with the key's type, bounds and messages."""
     *section, name = key.split(".")
     kinds: list[Any] = [
         fields(variant)[name].annotation for variant in KEYS.variants(tuple(section)) if name in fields(variant)

@@ -35,10 +35,7 @@ OPTIONS_OF_THE_RUN = (
 
 
 def parse_time_limit(time: str) -> int | None:
-    """Convert a time limit of sbatch (`man sbatch`, --time) to seconds; None = no limit.
-
-    Raises ValueError unless it is minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
-    """
+    """Convert a time limit of sbatch (`man sbatch`, --time) to seconds; None = no limit. Raises ValueError."""
     if time.upper() in _NO_LIMIT:
         return None
     match = _TIME.fullmatch(time)

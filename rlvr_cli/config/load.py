@@ -54,11 +54,7 @@ class LoadedConfig:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A row of a sweep file as a configuration file, `FILE:ROW`.
-
-    Attributes:
-        layers: its values, over those of ``files``.
-    """
+    """A row of a sweep file as a configuration file, `FILE:ROW`. ``layers``: its values, over those of ``files``."""
 
     files: tuple[Path, ...]
     layers: tuple[Layer, ...]
@@ -98,7 +94,6 @@ def load(
     of_task: bool = True,
     from_start: bool = False,
 ) -> LoadedConfig:
-    """Load as `load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
     written: dict[str, str] = {}
     paths = written if from_start else None
@@ -141,7 +136,6 @@ def dump_yaml(config: Config) -> str:
 
 
 def as_plain(config: Config) -> dict[str, Any]:
-    """Return the configuration as nested dicts and lists."""
     plain: dict[str, Any] = _to_lists(config.model_dump())
     return plain
 
@@ -167,7 +161,6 @@ def _to_lists(value: Any) -> Any:
 
 
 def preset_names(section: str) -> list[str]:
-    """Return the names of the presets of `model` or `task`, or the base methods for `method`."""
     if section == "method":
         return list(BASES)
     return sorted(path.stem for path in (PRESETS / PRESET_FOLDERS[section]).glob("*.yaml"))
@@ -175,12 +168,10 @@ def preset_names(section: str) -> list[str]:
 
 @cache
 def preset_document(folder: str, name: str) -> YamlDocument:
-    """Parse the file of a preset, with the line of each key."""
     return parse(read_text(preset_path(folder, name)))
 
 
 def preset_path(folder: str, name: str) -> Path:
-    """Return the file of a preset."""
     return PRESETS / folder / f"{name}.yaml"
 
 
@@ -191,7 +182,6 @@ def preset_of_task(model: str, task: str) -> str:
 
 
 def preset_task(model: str) -> str | None:
-    """Return the task of a model's preset, or None."""
     name: str | None = None
     if model in preset_names("model"):
         name = preset_document("models", model).data.get("task", {}).get("name")
@@ -219,8 +209,7 @@ def _file_layers(
 ) -> Iterator[Layer]:
     """Yield the layers of files, each over its includes.
 
-    Args:
-        written: collects resolved path -> relative path of a run started in another folder; None = keep paths.
+    ``written``: collects resolved path -> relative path of a run started in another folder; None = keep paths.
     """
     for file in files:
         for source in load_source_files(config_file(file), tuple(Config.model_fields), problems):
@@ -366,7 +355,6 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a preset's values without those for another task and the keys that are not configuration."""
     values = {section: inner for section, inner in values.items() if section not in ABOUT_THE_MODEL}
     own = values.get("task", {})
     if own.get("name", name) != name:
@@ -381,7 +369,6 @@ def _method_layers(method: MethodName, task: str, tables: MethodTables) -> Itera
 
 
 def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section: str) -> Layer:
-    """Return the values at `prefix` of `document` as a layer of `section`."""
     values = document.data
     for key in prefix:
         values = values[key]
@@ -402,7 +389,6 @@ def _explicit_name(chosen: dict[Any, Any], section: str) -> str | None:
 
 
 def _chosen_task(chosen: dict[Any, Any]) -> str:
-    """Return the named task, or the model preset's."""
     return _explicit_name(chosen, "task") or preset_task(_chosen_name(chosen, "model")) or _default_name("task")
 
 
@@ -419,13 +405,9 @@ def choose_task(
 ) -> Task:
     """Load task ``name`` with ``overrides`` (`task.key=value`).
 
-    Args:
-        generated: use the generated problems, unless the overrides name data or their folder.
-        rule: paper or strict; None = that of the overrides and defaults. `paper` of Knights & Knaves is the Logic-RL
-            paper's score.
-        model: a model whose preset is a layer; None = no preset.
-    Raises:
-        UserError: an unknown task, rule, key or value, or a folder of data without a data set's name.
+    ``generated``: use generated problems, unless the overrides name data. ``rule``: None = that of the overrides;
+    `paper` of Knights & Knaves is the Logic-RL paper's score. ``model``: a model whose preset is a layer. Raises
+    UserError for an unknown task, rule, key or value, or a folder of data without a data set's name.
     """
     foreign = [text for text in overrides if not text.startswith("task.") or text.startswith("task.name=")]
     if foreign:

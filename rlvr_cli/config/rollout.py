@@ -82,7 +82,6 @@ class RolloutConfig(Section):
 
     @property
     def uses_vllm(self) -> bool:
-        """True if vLLM samples the training's completions."""
         return self.engine in ("vllm_colocate", "vllm_server")
 
     @property

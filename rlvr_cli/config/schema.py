@@ -21,7 +21,6 @@ from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
 def _expand_home(value: str) -> str:
-    """Expand ``~/runs``, as no shell does in ``run.dir=~/runs`` or in a file."""
     return str(Path(value).expanduser()) if value.startswith("~/") else value
 
 

@@ -36,7 +36,6 @@ _REFERENCES = ("task.file", "task.reward", "method.files")
 
 
 def user_files(config: Config) -> list[UserFile]:
-    """Read the configuration's user files, each once."""
     references = [*getattr(config.method, "files", ()), *filter(None, [getattr(config.task, "file", None)])]
     files = [find_user_file(reference) for reference in references]
     files += [find_reward_file(reward) for reward in config.task.reward] if isinstance(config.task, UserRows) else []
@@ -73,10 +72,7 @@ class Imports:
     recorded_name: str = ""
 
     def layer(self, layer: Layer, folder: Path | None = None) -> Layer:
-        """Replace files, whose paths are relative to ``folder``, by names and references in a layer.
-
-        Raises UserError for an invalid file, or one that fails at import.
-        """
+        """Replace files, relative to ``folder``, by names and references. Raises UserError for an invalid file."""
         for section, change in (("task", self._task), ("method", self._method)):
             written = layer.data.get(section)
             values = written if isinstance(written, dict) else {"name": written}
@@ -146,7 +142,6 @@ class Imports:
 
     @property
     def schema(self) -> Schema:
-        """Return the configuration's schema with the files' classes."""
         if not self.tasks and not self.methods and self.recorded is None:
             return KEYS
         return _schema(tuple(self.tasks.values()), self.recorded or build_method_type(tuple(self.methods.values())))
@@ -154,7 +149,6 @@ class Imports:
 
 @lru_cache(maxsize=256)
 def _schema(tasks: tuple[type[Task], ...], method: type[Method]) -> Schema:
-    """Build the configuration's schema with these tasks added, and this section ``method``."""
     fields: dict[str, Any] = {}
     for name, annotation in (("task", Annotated[Task, Also(tasks)]), ("method", any_method(method))):
         declared = Config.model_fields[name]
@@ -191,7 +185,6 @@ def _add_digests(written: Any, folder: Path | None) -> Any:
 
 
 def names_user_file(method: str) -> bool:
-    """Return whether a method, with modifiers joined by +, names a user file."""
     return any(name.strip().endswith(SUFFIX) for name in method.split("+"))
 
 
@@ -229,11 +222,7 @@ def refer_to_copies(values: dict[str, Any], folder: Path | None) -> tuple[dict[s
 
 
 def replace_paths(values: dict[str, Any], folder: Path | None, written: Callable[[Path], str]) -> dict[str, Any]:
-    """Rewrite the file paths in a configuration's values, without importing the files.
-
-    Args:
-        folder: base of relative paths; None = the current folder. written: returns the new name of an absolute path.
-    """
+    """Rewrite the file paths in a configuration's values by ``written``, without importing the files."""
 
     def reward(value: Any) -> Any:
         match = REWARD.fullmatch(value) if isinstance(value, str) else None

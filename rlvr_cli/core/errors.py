@@ -15,8 +15,7 @@ FURTHER = "... and "
 class UserError(Exception):
     """Bad input: the command line prints every problem and exits with 2, without a traceback.
 
-    Args:
-        problems: one message or several, each with the problem, its location, the allowed values and the remedy.
+    ``problems``: each with the problem, its location, the allowed values and the remedy.
     """
 
     # The consequence, as a sentence; set by the command.
@@ -30,7 +29,6 @@ class UserError(Exception):
         super().__init__("\n".join(self.problems))
 
     def summary(self) -> str:
-        """Return the last line: the number of problems, and the note."""
         number = sum(not problem.startswith(FURTHER) for problem in self.problems)
         more = "more than " if number < len(self.problems) else ""
         return f"{more}{number} problem{'' if number == 1 else 's'}. {self.note}".rstrip()

@@ -34,7 +34,6 @@ def local_path(name: str) -> Path:
 
 
 def fsync(path: Path) -> None:
-    """Sync a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -71,10 +70,7 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield an empty folder next to ``target`` that atomically replaces it when the context ends.
 
     If interrupted, including by Ctrl-C, keep or restore the older ``target``. The next call cleans up after a killed
-    process.
-
-    Raises:
-        OSError: a disk error, or ``target`` exists without ``overwrite``.
+    process. Raises OSError for a disk error, or if ``target`` exists without ``overwrite``.
     """
     clean_up(target)
     new, old = temporary_path(target, "new"), temporary_path(target, "old")
@@ -95,7 +91,6 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
 
 
 def temporary_path(target: Path, role: Literal["new", "old", "replaced"]) -> Path:
-    """Return this process's temporary name of a new or old ``target``."""
     return target.with_name(f".{target.name}.{role}-{os.getpid()}@{socket.gethostname()}")
 
 
@@ -125,10 +120,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def open_for_append(path: Path) -> TextIO:
-    """Open a record for reading and appending; create it if missing.
-
-    Raises UserError for a symbolic link.
-    """
+    """Open a record for reading and appending; create it if missing. Raises UserError for a symbolic link."""
     check_no_link(path)
     return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+", encoding="utf-8")
 
@@ -143,10 +135,7 @@ def check_no_link(path: Path) -> None:
 
 
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
-    """Append ``rows`` in one write; ``durable``: sync them to the disk.
-
-    Raises ValueError for NaN or infinity, which JSON cannot hold.
-    """
+    """Append ``rows`` in one write; ``durable``: sync them. Raises ValueError for NaN or infinity."""
     text = "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
     with open_for_append(path) as stream:
         stream.write(text)
@@ -180,10 +169,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def tail_jsonl(path: Path, max_bytes: int = 1 << 17) -> list[dict[str, Any]]:
-    """Return the last complete rows of a file that is being written, skipping lines that are not JSON objects.
-
-    The file may be inconsistent during a rewind; :func:`read_jsonl` reports damage.
-    """
+    """Return the last complete rows of a file being written, even during a rewind; skip invalid lines."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -253,7 +239,6 @@ def lock_folder(folder: Path, advice: str, file: str | None = None) -> Iterator[
 
 
 def _lock(stream: TextIO) -> None:
-    """Lock ``stream`` exclusively. Raises OSError if another process holds it."""
     for pause in _PAUSES:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -285,7 +270,6 @@ def is_held(folder: Path) -> bool:
 
 
 def wait_for_release(folder: Path, seconds: float) -> bool:
-    """Wait up to ``seconds`` for the lock of ``folder``; return whether it is free."""
     end = time.monotonic() + seconds
     while is_held(folder):
         if time.monotonic() > end:
@@ -316,9 +300,7 @@ def output_problems(
 ) -> list[str]:
     """Return the problems of ``--output``, without creating or opening files.
 
-    Args:
-        source: the input file. rows: whether the output is read as ``task.data``, which requires .jsonl.
-        overwrite: whether existing files are replaced. companions: further output files.
+    ``rows``: the output is read as ``task.data``, which requires .jsonl. ``companions``: further output files.
     """
     if str(path) == "-":
         return ["--output -: cannot be standard output. Name a file."]
@@ -339,10 +321,7 @@ def output_problems(
 
 
 def resolve_output(path: Path) -> Path:
-    """Return the file to write for ``--output``, with links resolved; create its folder.
-
-    Raises UserError if ``path`` is not a file, or its folder cannot be created or written to.
-    """
+    """Return the file of ``--output``, links resolved; create its folder. Raises UserError if not writable."""
     if problems := output_problems(path):
         raise UserError(problems)
     target = Path(os.path.realpath(path))

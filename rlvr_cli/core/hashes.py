@@ -8,7 +8,6 @@ from typing import Any
 
 
 def text_digest(text: str) -> str:
-    """Return the SHA-256 of text as UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

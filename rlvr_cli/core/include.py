@@ -21,8 +21,6 @@ MAX_DEPTH = 20
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a configuration: its path, text, and values without `include` and `format`."""
-
     path: Path
     text: str
     document: YamlDocument
@@ -56,12 +54,7 @@ class _Loader:
     loaded: set[str] = field(default_factory=set)
 
     def load(self, file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
-        """Yield ``file`` and its includes.
-
-        Args:
-            origin: the file's path, or the line that includes it.
-            above: the files that include this one, the outermost first.
-        """
+        """Yield ``file``, named in ``origin``, and its includes; ``above``: the including files, outermost first."""
         real = os.path.realpath(file)
         prefix = f"{INCLUDE}: {file}: " if above else ""
         cycle = [number for number, other in enumerate(above) if os.path.realpath(other) == real]

@@ -20,14 +20,9 @@ Variant = type[Section]
 
 @dataclass(frozen=True)
 class Key:
-    """One key.
+    """One key: dotted name, allowed values in words, default, and meaning.
 
-    Attributes:
-        name: dotted, `optimizer.lr`.
-        type: the allowed values, in words.
-        default: its default.
-        meaning: its description.
-        kinds: the choices of its section with this key, default and meaning; empty if the section has one variant.
+    ``kinds``: the choices of its section with this key, default and meaning; empty if the section has one variant.
     """
 
     name: str
@@ -78,7 +73,6 @@ class Schema:
                     yield from (kind for item in declared.metadata if isinstance(item, Also) for kind in item.kinds)
 
     def is_known(self, path: KeyPath) -> bool:
-        """Return whether any variant has a key or section at `path`."""
         return any(path[-1] in fields(parent) for parent in self.variants(path[:-1]))
 
     def field(self, path: KeyPath) -> FieldInfo | None:
@@ -95,7 +89,6 @@ class Schema:
         return self.chooser(path) or next((variant.main_key for variant in self.variants(path) if variant.main_key), "")
 
     def takes_list(self, path: KeyPath) -> bool:
-        """Return whether the value of the key at `path` is a list."""
         field = self.field(path)
         return field is not None and get_origin(field.annotation) is tuple
 
@@ -131,7 +124,6 @@ class Schema:
         return self.variants(section)[0].canonical(value) if is_choice else value
 
     def default(self, path: KeyPath) -> Any:
-        """Return the default at `path`, of the first variant that has the key."""
         field_info = self.field(path)
         assert field_info is not None
         return field_info.get_default(call_default_factory=True)
@@ -152,7 +144,6 @@ class Schema:
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """The distinct dotted names of the keys."""
         return tuple(dict.fromkeys(key.name for key in self.keys))
 
     def search(self, text: str) -> list[Key]:
@@ -249,22 +240,18 @@ class Schema:
 
 @cache
 def schema_of(root: Variant, name: str = "") -> Schema:
-    """Return the schema of a separate section."""
     return Schema(root, name)
 
 
 def normalize_name(name: str) -> str:
-    """Normalise a name for the tables of other names: `--Learning-Rate` to `learning_rate`."""
     return name.lstrip("-").lower().replace("-", "_")
 
 
 def fields(section: Variant) -> dict[str, FieldInfo]:
-    """Return the declarations by key, which is the field's alias if it has one."""
     return {declared.alias or name: declared for name, declared in section.model_fields.items()}
 
 
 def describe_field(declared: FieldInfo) -> str:
-    """Return the title of a key, or its allowed values in words: `a whole number, at least 1`."""
     return declared.title or describe_type(declared.annotation, tuple(declared.metadata))
 
 
@@ -300,7 +287,6 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
 
 
 def allows_text(annotation: Any) -> bool:
-    """Return whether a type allows text."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return allows_text(arguments[0])

@@ -51,8 +51,7 @@ class Layer:
 class Merged:
     """The merged layers: nested data, and the layer that set each section and key.
 
-    Attributes:
-        presets: the lowest layers, of the last chosen names, restored when a section gets another name.
+    ``presets``: the lowest layers, of the last chosen names, restored when a section gets another name.
     """
 
     schema: Schema
@@ -151,9 +150,7 @@ class Merged:
 class OptionOverride(str):
     """The override set by a command-line option: `eval.samples=4` for `--samples 4`.
 
-    Attributes:
-        typed: the option as typed, for messages.
-        problem: why it is invalid on this command line; "" = valid.
+    ``typed``: the option as typed, for messages. ``problem``: why it is invalid on this command line; "" = valid.
     """
 
     typed: str
@@ -172,16 +169,11 @@ def as_typed(text: str) -> str:
 
 
 def override_label(text: str) -> str:
-    """Return an override's label as an origin."""
     return as_typed(text) if isinstance(text, OptionOverride) else f"override {as_typed(text)}"
 
 
 def parse_override(schema: Schema, text: str) -> Layer:
-    """Parse an override such as `optimizer.lr=1e-6` into a layer.
-
-    Raises:
-        ValueError: the message for the user, if `text` is not `section.key=value` with a YAML value.
-    """
+    """Parse an override such as `optimizer.lr=1e-6` into a layer. Raises ValueError with the user's message."""
     name, equals, written = text.partition("=")
     name = name.strip()
     if not equals or not name:
@@ -277,7 +269,6 @@ def _add_default_kinds(schema: Schema, data: dict[Any, Any]) -> None:
 
 
 def _is_invalid(schema: Schema, path: KeyPath, invalid: set[KeyPath]) -> bool:
-    """Return whether the value at `path`, or a choice above it, is invalid."""
     return any(
         other == path[: len(other)]
         or (other[-1] == schema.chooser(other[:-1]) and other[:-1] == path[: len(other) - 1])

@@ -23,12 +23,7 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True)
 class Fault:
-    """An invalid key or section.
-
-    Attributes:
-        path: the key.
-        value_path: the key, or the invalid component of its value. message: names the allowed values.
-    """
+    """An invalid key or section; ``value_path``: the key, or the invalid component of its value."""
 
     path: KeyPath
     value_path: KeyPath
@@ -51,7 +46,6 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
 
 
 def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
-    """Return pydantic's errors as faults, one per key."""
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
@@ -153,7 +147,6 @@ def _fault_message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_pa
 
 
 def _describe_allowed(schema: Schema, path: KeyPath) -> str:
-    """Return the allowed values at ``path`` in words."""
     declared, variants = schema.field(path), schema.variants(path)
     if declared is not None and (declared.title or not variants):
         return describe_field(declared)

@@ -18,7 +18,6 @@ def flatten(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dotted keys as nested mappings."""
     root: dict[str, Any] = {}
     for key, value in values.items():
         *sections, last = key.split(".")

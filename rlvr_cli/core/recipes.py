@@ -22,7 +22,6 @@ def recipe_files() -> dict[str, Path]:
 
 
 def recipe_name(path: Path) -> str:
-    """Return the name of a recipe's file; the path of any other file."""
     if not path.is_absolute() or not path.is_relative_to(FOLDER):
         return str(path)
     return path.relative_to(FOLDER).as_posix().removesuffix(".yaml")
@@ -48,7 +47,6 @@ def read_config(path: Path) -> str:
 
 
 def no_recipe(name: str) -> str:
-    """Return the message that no file or recipe has this name, with the nearest names."""
     names, short = list(recipe_files()), re.sub(r"\.ya?ml$", "", name)
     similar = [other for other in names if Path(other).name == Path(short).name] or [nearest(short, names) or ""]
     if similar[0]:

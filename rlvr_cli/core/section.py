@@ -99,7 +99,6 @@ class Choice(Section):
 
     @classmethod
     def is_family(cls) -> bool:
-        """Return whether ``cls`` is a family."""
         # Not by name: pydantic calls it while Choice is being defined.
         return any("is_family" in vars(base) for base in cls.__bases__)
 
@@ -126,7 +125,6 @@ class Choice(Section):
 
 
 def is_user_class(kind: type) -> bool:
-    """Return whether a class is from a user file, whose classes belong to one configuration."""
     return kind.__module__.startswith(PREFIX)
 
 
@@ -143,6 +141,5 @@ class Also:
 
 
 def import_modules(package: str, but: Collection[str] = ()) -> list[ModuleType]:
-    """Import every module of ``package`` except ``but``, in alphabetical order."""
     names = [module.name for module in pkgutil.iter_modules(import_module(package).__path__)]
     return [import_module(f"{package}.{name}") for name in names if name not in but]

@@ -26,10 +26,7 @@ _LATEX = {
 class Table:
     """Rows of text, each with a cell per column of ``header``; the first cell is its name.
 
-    Attributes:
-        title: "" = none.
-        texts: further columns (from 0) of words.
-        note: a remark on the numbers.
+    ``title``: "" = none. ``texts``: further columns (from 0) of words. ``note``: a remark on the numbers.
     """
 
     title: str
@@ -60,7 +57,6 @@ class ResultDocument:
 
 
 def render_markdown(document: ResultDocument) -> str:
-    """Render tables, and the lines around them as lists."""
     blocks = ["\n".join(f"- {line}" for line in document.before if line)]
     blocks += [f"{table.title}\n\n{_markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     blocks.append("\n".join(f"- {line}" for line in document.after if line))
@@ -69,7 +65,6 @@ def render_markdown(document: ResultDocument) -> str:
 
 
 def render_latex(document: ResultDocument) -> str:
-    """Render tables (package booktabs), with the lines around them as comments."""
     lines = [f"% {line}" for line in document.before if line]
     for table in document.tables:
         lines += [*([f"% {table.title}"] if table.title else []), _latex_table(table)]
@@ -122,5 +117,4 @@ def _latex_table(table: Table) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Escape text for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -56,12 +56,10 @@ def format_state(state: str, more: str = "") -> Cell:
 
 
 def style_of(text: Cell) -> str | None:
-    """Return the style of a marked line or of a warning, else None."""
     return text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether the stream is a terminal; None = a closed stream."""
     return stream is not None and stream.isatty()
 
 
@@ -73,12 +71,10 @@ def use_colour(stream: TextIO | None) -> bool:
 
 
 def colourize(text: str, style: str) -> str:
-    """Wrap ``text`` in the escape sequence of its style."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
 
 def print_stderr(text: str) -> None:
-    """Print a line on standard error."""
     safe = escape_for_terminal(text)
     print(wrap_text(safe, width()) if is_terminal(sys.stderr) else safe, file=sys.stderr, flush=True)
 
@@ -99,7 +95,6 @@ def width() -> int:
 
 
 def cell_width(text: str) -> int:
-    """Return the width of ``text`` in columns."""
     if text.isascii():
         return len(text)
     return sum(
@@ -141,8 +136,7 @@ def table_lines(
 ) -> list[str]:
     """Format a table without a frame. Cells are word-wrapped; columns that do not fit follow in a table below.
 
-    Args:
-        header: column names; all empty = no header. columns: width limit; None = one line per row.
+    ``header``: all empty = no header. ``columns``: width limit; None = one line per row.
     """
     lines = [[escape_for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
     natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]

@@ -51,12 +51,10 @@ def template_environment(folder: Path, **options: Any) -> Environment:
 
 
 def escape_control(text: str) -> str:
-    """Escape non-printable characters, as `\\x1b`, except tab and newline."""
     return _INVISIBLE.sub(_escape, text)
 
 
 def escape_for_terminal(text: str) -> str:
-    """Escape non-printable and zero-width characters for a terminal."""
     return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
 
 
@@ -95,12 +93,10 @@ def ellipsize(names: Sequence[str], limit: int) -> str:
 
 
 def to_one_line(text: str) -> str:
-    """Join the lines of ``text`` and escape non-printable characters."""
     return escape_control(" ".join(text.split()))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Shorten ``text`` to ``limit`` characters by "…" in the middle."""
     if len(text) <= limit:
         return text
     tail = (limit - 1) // 2
@@ -130,7 +126,6 @@ def join_and(words: list[str]) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Capitalize the first letter of ``text``."""
     return text[:1].upper() + text[1:]
 
 

@@ -58,26 +58,21 @@ class UserFile:
 
     @cached_property
     def sha256(self) -> str:
-        """Return the SHA-256 of the text and the imported modules."""
         return text_digest(json.dumps([self.text, dict(self.imports)]) if self.imports else self.text)
 
     @property
     def digest(self) -> str:
-        """Return the first 12 digits of the hash, as used in references."""
         return self.sha256[:12]
 
     @property
     def reference(self) -> str:
-        """The reference to the file in a configuration."""
         return f"{self.path}@{self.digest}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the file as JSON for a worker."""
         return {"path": str(self.path), "text": self.text, "imports": dict(self.imports)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> UserFile:
-        """Return a file from :meth:`as_json`."""
         return cls(Path(value["path"]), value["text"], value["imports"])
 
     def location(self, name: str) -> str:
@@ -98,7 +93,6 @@ class UserFile:
 
     @property
     def module(self) -> str:
-        """Return the name of the file's module."""
         return f"{PREFIX}{re.sub(r'[^A-Za-z0-9_]', '_', self.path.stem)}_{self.digest}"
 
 
@@ -161,9 +155,7 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     """Read the file that a configuration in ``folder``, or the command line, refers to.
 
     A reference with a digest resolves first to the copies next to the configuration. Paths are relative to the folder,
-    else to the current one.
-
-    Raises UserError for a missing file or another digest.
+    else to the current one. Raises UserError for a missing file or another digest.
     """
     match = REFERENCE.fullmatch(written)
     if match is None:
@@ -181,14 +173,12 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
 
 
 def resolve_path(written: str, folder: Path | None) -> Path:
-    """Resolve a path relative to the folder, else to the current one."""
     path = local_path(written)
     near = path if folder is None else folder / path
     return near if near.exists() or not path.exists() else path
 
 
 def strip_folder(reference: str) -> str:
-    """Return a reference without its folder, for comparisons."""
     return reference.rpartition("/")[2]
 
 
@@ -287,7 +277,6 @@ def _execute(file: UserFile) -> ModuleType:
 
 
 def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
-    """Import the file and return its object ``name``. Raises UserError as :func:`load_module`, or if missing."""
     values = vars(load_module(file, seconds))
     if name not in values:
         names = [key for key in values if getattr(values[key], "__module__", None) == file.module and key[0] != "_"]
@@ -311,10 +300,7 @@ def guard(
     """Run user code in this process; raise its errors as ``kind``, one line with the location in the user's file.
 
     Output goes to standard error, and the current folder is restored. `os._exit` ends this process, so files are tried
-    in a separate process first.
-
-    Args:
-        called: name of the call. seconds: timeout (main thread only). about: end of the message.
+    in a separate process first. ``seconds``: timeout (main thread only).
     """
     folder = Path.cwd()
     _folder_finder(file).activate()
@@ -374,13 +360,11 @@ def error_line(error: BaseException, file: UserFile) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Format an exception's type and message on one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def describe_value(value: Any) -> str:
-    """Format a value with its type on one line, for an error message."""
     return f"{' '.join(repr(value).split())[:60]} ({type(value).__name__})"
 
 
@@ -409,7 +393,6 @@ def _event_loop() -> Any:
 
 
 def display_path(path: Path | str) -> str:
-    """Return a path relative to the current folder if it is inside, for display."""
     with contextlib.suppress(ValueError, OSError):
         return str(Path(path).relative_to(Path.cwd()))
     return str(path)

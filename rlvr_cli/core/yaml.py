@@ -80,11 +80,7 @@ class YamlProblem(Exception):
 
 
 def read_text(path: Path) -> str:
-    """Read the text of a configuration file.
-
-    Raises:
-        YamlProblem: missing, unreadable, too large or not UTF-8.
-    """
+    """Read the text of a configuration file. Raises YamlProblem if missing, unreadable, too large or not UTF-8."""
     try:
         _check_regular(path.stat().st_mode)
         # Non-blocking, in case it has been replaced by a pipe.
@@ -105,10 +101,9 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> YamlDocument:
-    """Parse YAML text into plain data. An empty document is None.
+    """Parse YAML text into plain data; an empty document is None.
 
-    Raises:
-        YamlProblem: a syntax error, a repeated key, an alias, a tag, or excessive depth or size.
+    Raises YamlProblem for a syntax error, a repeated key, an alias, a tag, or excessive depth or size.
     """
     if control := _NOT_PRINTABLE.search(text):
         line = text.count("\n", 0, control.start()) + 1
@@ -130,7 +125,6 @@ def dump(data: Any, *, flow: bool = False) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """Return a value as YAML, shortened."""
     if isinstance(value, (dict, list)):
         text = dump(value, flow=True)
     else:

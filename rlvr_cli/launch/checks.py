@@ -52,7 +52,6 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
 
 
 def check_processes(run: RunDir, config: Config, world: World) -> None:
-    """Raise UserError if the number of processes differs from that of the run's start."""
     if config.launch.processes != world.processes:
         raise UserError(
             f"{run.path}: was started with launch.processes={config.launch.processes} and cannot continue exactly with "

@@ -50,7 +50,6 @@ class Node:
 
 
 def needs_launcher(launch: LaunchConfig) -> bool:
-    """Return whether the training runs in child processes."""
     return launch.processes > 1 or is_sharded(launch)
 
 
@@ -64,10 +63,7 @@ def check_single_process(launch: LaunchConfig) -> None:
 
 
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
-    """Return the processes of this node, by torchrun's NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT, and warnings.
-
-    Raises UserError with every problem.
-    """
+    """Return this node's processes, by torchrun's variables, and warnings. Raises UserError with every problem."""
     problems: list[str] = []
     if sys.platform != "linux":
         problems.append(
@@ -147,10 +143,7 @@ def count_visible_gpus() -> int:
 
 
 def find_free_port() -> int:
-    """Return a free port of this machine.
-
-    Not an ephemeral port, which a connection could take before the launcher binds it seconds later.
-    """
+    """Return a free port that is not ephemeral, since a connection could take that before the launcher binds it."""
     for port in random.Random().sample(PORTS, len(PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("", port))

@@ -59,15 +59,11 @@ _REFUSED_KEYS = (
 
 
 def is_sharded(launch: LaunchConfig) -> bool:
-    """Return whether the model is sharded over the processes."""
     return launch.deepspeed is not None
 
 
 def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
-    """Return DeepSpeed's configuration with "auto" for the run's settings; None without DeepSpeed.
-
-    Raises UserError if the preset or file does not exist, or is not a JSON object.
-    """
+    """Return DeepSpeed's configuration with "auto" for the run's settings; None without. Raises UserError."""
     name = launch.deepspeed
     if name is None:
         return None
@@ -91,11 +87,7 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
 
 
 def check_deepspeed(config: Config, *, installed: bool = True) -> None:
-    """Raise UserError for all settings of the DeepSpeed configuration that the run sets or does not support.
-
-    Args:
-        installed: require DeepSpeed on this machine.
-    """
+    """Raise UserError for all settings of the DeepSpeed configuration that the run sets or does not support."""
     settings = deepspeed_settings(config.launch)
     if settings is None:
         return
@@ -107,12 +99,10 @@ def check_deepspeed(config: Config, *, installed: bool = True) -> None:
 
 
 def accumulates_in_float32(settings: dict[str, Any]) -> bool:
-    """Return whether DeepSpeed accumulates gradients in float32 rather than in the format of the weights."""
     return _section(settings, "data_types").get("grad_accum_dtype") in ("fp32", "float", "float32", "torch.float32")
 
 
 def zero_stage(settings: dict[str, Any]) -> Any:
-    """Return the ZeRO stage of DeepSpeed's configuration, by default 0."""
     return _section(settings, "zero_optimization").get("stage", 0)
 
 

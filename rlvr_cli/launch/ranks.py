@@ -51,7 +51,6 @@ class RankFailure:
 
 
 def make_failure(rank: int, error: BaseException, trace: str) -> RankFailure:
-    """Classify ``error`` as a failure of ``rank``."""
     text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     if isinstance(error, PeerFailed):
         return RankFailure(rank, "run", text, secondary=True)
@@ -78,7 +77,6 @@ def find_root_cause(failures: list[RankFailure]) -> RankFailure:
 
 
 def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
-    """Return the report ``kind`` (``pid``, ``run`` or ``result``) of ``rank``, or None."""
     try:
         report: dict[str, Any] = json.loads((folder / f"{kind}-{rank}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -73,14 +73,12 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def check_tools() -> None:
-    """Raise UserError if Slurm's commands are missing."""
     tools = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
     if tools:
         raise UserError(f"no {', '.join(tools)} on the PATH. Submit from a login node of the cluster.")
 
 
 def submitit_parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
-    """Return submitit's parameters of a job called ``name``."""
     # Since Slurm 22.05 srun does not inherit the number of cores from sbatch.
     step = [] if slurm.cpus_per_task is None else [f"--cpus-per-task={slurm.cpus_per_task}"]
     if slurm.nodes > 1:
@@ -107,7 +105,6 @@ def submitit_parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
 
 
 def render_script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
-    """Return submitit's batch script, of an array for several ``tasks``."""
     from submitit.slurm.slurm import _make_sbatch_string
 
     command = shlex.join([sys.executable, "-u", "-m", "submitit.core._submit", str(folder)])
@@ -115,10 +112,7 @@ def render_script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> s
 
 
 def queue_jobs(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list[str]:
-    """Queue ``jobs`` (several as an array) and return their ids; submitit writes its files to ``folder``.
-
-    Raises UserError with sbatch's message if Slurm refuses.
-    """
+    """Queue ``jobs`` (several as an array) and return their ids. Raises UserError with sbatch's message."""
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError, environment_variables
 
@@ -139,12 +133,10 @@ def queue_jobs(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) ->
 
 
 def save_seconds(slurm: SlurmConfig) -> float:
-    """Return the time to save after the signal, in seconds."""
     return max(5.0, slurm.signal_before - LAST_SECONDS)
 
 
 def render_job(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -> str:
-    """Return the script of the job that :func:`submit` would queue."""
     check_slurm(loaded)
     check_deepspeed(loaded.config, installed=False)
     run = run or _new_run(loaded.config)
@@ -155,11 +147,8 @@ def render_job(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str]) -
 def submit(loaded: LoadedConfig, run: RunDir | None, flags: Sequence[str], *, overwrite: bool) -> tuple[RunDir, str]:
     """Create the run, or continue ``run``, and queue its job; return the run and the job's id.
 
-    Args:
-        flags: options of `rlvr train` outside the configuration, for the job's command.
-    Raises:
-        UserError: the run exists, cannot be resumed or is queued, a tool is missing, or Slurm refuses; then no run is
-            created or replaced.
+    ``flags``: further options for the job's command. Raises UserError if the run exists, cannot be resumed or is
+    queued, a tool is missing, or Slurm refuses; then no run is created or replaced.
     """
     check_slurm(loaded)
     check_deepspeed(loaded.config)
@@ -199,10 +188,7 @@ def _queue(config: Config, run: RunDir, flags: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _set_aside(run: RunDir) -> Iterator[None]:
-    """Move an existing ``run`` aside; delete it on success, restore it on failure.
-
-    The next replacement of ``run`` deletes leftovers of a killed process.
-    """
+    """Move an existing ``run`` aside; delete it on success (or next time, if killed), restore it on failure."""
     clean_up(run.path)
     if not run.path.exists():
         yield

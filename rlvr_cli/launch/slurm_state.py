@@ -23,14 +23,10 @@ def find_last_job(run: Path) -> str | None:
 
 
 def job_states(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the states by id of the jobs that Slurm has not purged.
+    """Return the states by id of the jobs that Slurm has not purged: `RUNNING`, `PENDING (Resources)`, ...
 
-    A state is Slurm's, with its reason if any: `RUNNING`, `PENDING (Resources)`, `NODE_FAIL`.
-
-    Args:
-        names: the jobs' names by id (in an array 41_0, 41_1); a reinstalled cluster reuses ids.
-    Raises:
-        UserError: squeue is missing, or fails.
+    ``names``: the jobs' names by id (in an array 41_0, 41_1); a reinstalled cluster reuses ids. Raises UserError if
+    squeue is missing or fails.
     """
     if not names:
         return {}
@@ -51,7 +47,6 @@ def job_states(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_ended(state: str) -> bool:
-    """Return whether the state is final."""
     return state.split()[0] in _FINAL_STATES.split()
 
 

@@ -25,11 +25,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """A context manager that stores the first of :data:`SIGNALS` in :attr:`signal`.
-
-    Args:
-        announce: report it on standard error; only the launching process of several does.
-    """
+    """A context manager that stores the first of :data:`SIGNALS` in :attr:`signal`; ``announce``: report it."""
 
     def __init__(self, *, announce: bool = True) -> None:
         self.announce = announce

@@ -62,12 +62,9 @@ _SECONDARY_CODES = (-signal.SIGABRT, -signal.SIGTERM)
 
 
 def start_launched(config: Config, *, overwrite: bool, console: Console, command: str | None = None) -> RunEnd:
-    """Train a new run in this node's share of ``config.launch.processes`` processes.
+    """Train a new run in this node's share of ``config.launch.processes``; ``command``: the command line to record.
 
-    Args:
-        command: the command line to record; None = that of this process.
-    Raises:
-        UserError before the start, RunError if a process failed, KeyboardInterrupt for a second Ctrl-C.
+    Raises UserError before the start, RunError if a process failed, KeyboardInterrupt for a second Ctrl-C.
     """
     if config.run.name:
         check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
@@ -77,10 +74,7 @@ def start_launched(config: Config, *, overwrite: bool, console: Console, command
 
 
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
-    """Continue ``run`` with ``config``, possibly extended, in the same number of processes.
-
-    Raises as :func:`start_launched`.
-    """
+    """Continue ``run`` with ``config``, possibly extended, in the same number of processes."""
     from rlvr_cli.launch.checks import check_resumable
 
     rollouts = config.train.rollouts
@@ -117,9 +111,8 @@ def _launch(config: Config, options: dict[str, Any], console: Console) -> RunEnd
 class _Launch:
     """The ranks of this node, and torchrun's agent that starts and monitors them.
 
-    Attributes:
-        signal: the first signal. signalled: the ranks that got it. abort: True after a second Ctrl-C.
-        error: of the agent; ChildFailedError if ranks failed.
+    ``signal``: the first signal. ``signalled``: the ranks that got it. ``abort``: True after a second Ctrl-C.
+    ``error``: of the agent; ChildFailedError if ranks failed.
     """
 
     def __init__(self, node: Node, folder: Path, console: Console) -> None:
@@ -204,7 +197,6 @@ class _Launch:
             self.abort = True
 
     def _forward_signal(self) -> None:
-        """Send the first signal to each started rank."""
         if self.signal is None:
             return
         for rank, pid in self._read_pids().items():
@@ -214,7 +206,6 @@ class _Launch:
                     os.kill(pid, self.signal)
 
     def _kill_ranks(self, agent: threading.Thread) -> None:
-        """Kill the remaining ranks and their helpers, and wait for the agent."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a further Ctrl-C must not interrupt the clean-up
         pids = set(self._read_pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
@@ -253,7 +244,6 @@ class _Launch:
         return find_root_cause(failures) if failures else RankFailure(first, "joint", f"torchrun: {self.error}")
 
     def _log_paths(self, local_rank: str) -> list[Path]:
-        """Return the output files of a rank, or of all (``*``) except rank 0."""
         return sorted(self.folder.glob(f"{LOGS}/*/attempt_0/{local_rank}/*.log"))
 
     def _record_failure(self, failure: RankFailure) -> Exception:
@@ -316,7 +306,6 @@ def _is_rank(process: psutil.Process) -> bool:
 
 
 def _read_tail(path: Path) -> str:
-    """Return the end of a file; "" if it does not exist."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - LOG_BYTES))
         return stream.read().decode(errors="replace")
@@ -324,7 +313,6 @@ def _read_tail(path: Path) -> str:
 
 
 def _describe_exit(exit_code: int, output: str) -> str:
-    """Describe the exit of a process without a report, with the last lines of its output."""
     if exit_code >= 0:
         text = f"ended with exit code {exit_code}"
     else:

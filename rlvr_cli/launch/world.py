@@ -33,7 +33,6 @@ class World:
 
     @property
     def main(self) -> bool:
-        """True in rank 0, which writes files and output."""
         return self.rank == 0
 
     def join(self, *, cpu: bool) -> None:
@@ -95,10 +94,7 @@ def world_of_group() -> World:
 
 
 def world_of_environment() -> World:
-    """Read the rank set by torchrun, accelerate or srun from the environment; ALONE without one.
-
-    Raises UserError for inconsistent variables.
-    """
+    """Read the rank set by torchrun, accelerate or srun; ALONE without one. Raises UserError if inconsistent."""
     processes = read_environment_int("WORLD_SIZE", 1)
     if processes <= 1:
         return ALONE

@@ -93,11 +93,7 @@ class ACPO(PolicyLoss):
         return torch.stack([edges, torch.cat([eps, average.view(1)])])
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, Tensor]:
-        """Return eps_low and eps_high, (B, T) or ().
-
-        Raises:
-            ValueError: without the statistics of the whole step.
-        """
+        """Return eps_low and eps_high, (B, T) or (). Raises ValueError without the statistics of the whole step."""
         if statistics is None:
             raise ValueError("ACPO's bounds need the statistics of the whole optimizer step: ACPO.statistics(tokens)")
         edges, (eps, average) = statistics[0], statistics[1].split([self.bins, 1])

@@ -47,9 +47,8 @@ class Aggregation(Part, Choice, ABC):
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
         """Return () the number of counted rows, which adds up over micro-batches and processes.
 
-        Args:
-            mask: (B, T). advantages: (B, T) or (B, 1), before shaping, so that dropped tokens do not raise the weight
-                of others.
+        ``mask``: (B, T). ``advantages``: (B, T) or (B, 1), before shaping, so that dropped tokens do not raise the
+        weight of others.
         """
         valid = mask.bool()
         if self.sequences == "all":
@@ -75,7 +74,6 @@ class TokenMean(Aggregation):
         return TokenMean()
 
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
-        """Return () the number of tokens."""
         return mask.bool().sum(dtype=torch.float64)
 
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
@@ -106,11 +104,7 @@ class ConstantLength(Aggregation):
 
     @property
     def max_length(self) -> int:
-        """The maximum length L in tokens.
-
-        Raises:
-            ValueError: :meth:`with_length` has not set it.
-        """
+        """The maximum length L in tokens. Raises ValueError if :meth:`with_length` has not set it."""
         if self._max_length is None:
             raise ValueError("constant_length needs the longest completion: ConstantLength.with_length(tokens)")
         return self._max_length

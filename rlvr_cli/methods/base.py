@@ -65,9 +65,8 @@ class Regions:
 def regions(tokens: Tokens, eps_low: float | Tensor, eps_high: float | Tensor, ratio: Tensor | None = None) -> Regions:
     """Assign every valid token to one of the five regions.
 
-    Args:
-        eps_low, eps_high: the bounds, numbers or broadcastable to (B, T).
-        ratio: compared with the bounds; None = the token's.
+    ``eps_low``, ``eps_high``: the bounds, numbers or broadcastable to (B, T). ``ratio``: compared with the bounds; None
+    = the token's.
     """
     ratio = tokens.ratio.detach() if ratio is None else ratio.detach().expand_as(tokens.log_probs)
     advantages = tokens.advantages.expand_as(ratio)
@@ -190,7 +189,6 @@ class Part(Section):
 
     @property
     def is_user_defined(self) -> bool:
-        """Return whether a user file defines it."""
         return is_user_class(type(self))
 
     @property
@@ -291,7 +289,6 @@ class PolicyLoss(Part, Choice, ABC):
         """Return eps_low and eps_high of the trust region: numbers, or broadcastable to (B, T)."""
 
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
-        """Return the region of each token."""
         return regions(tokens, *self.bounds(tokens, statistics))
 
 
@@ -325,7 +322,6 @@ class Shaping(Part):
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
     def disabled(self) -> Self:
-        """Return an inactive shaping of this kind."""
         return type(self)()
 
     def simplify(self) -> Shaping:

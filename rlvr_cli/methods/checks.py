@@ -125,7 +125,6 @@ def _call_unchanged(call: Callable[[Any], Any], argument: Any) -> Any:
 def _tensor(
     result: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, valid: Tensor, about: Callable[[Any], str]
 ) -> Tensor:
-    """Return the result if it is a tensor of one of the shapes, finite where ``valid``. Raises _Fault."""
     if wrong := shape_problem(result, shapes, tuple(valid.shape)):
         raise _Fault(wrong)
     if dtype is not None and result.dtype != dtype:
@@ -247,7 +246,6 @@ def _rollout(component: Part, method: Method) -> Rollout:
 
 
 def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
-    """Return advantages, finite and 0 for rows without a reward. Raises _Fault."""
     rows, length = rollout.mask.shape
     result = _tensor(
         _call_unchanged(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _row_text(rollout)

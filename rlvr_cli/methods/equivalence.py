@@ -87,16 +87,11 @@ def _group(methods: Mapping[str, Method], form: Callable[[Method], dict[str, Any
 
 
 def _is_recorded(method: Method) -> bool:
-    """Return whether a component's formula is in a user file that was not imported."""
     return any(component.recorded for component in method.parts)
 
 
 def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
-    """Return a normal form of the choices: equal forms have equal gradients.
-
-    Args:
-        on_policy: whether only a step at which every ratio is 1 counts.
-    """
+    """Return a normal form of the choices; equal forms have equal gradients (``on_policy``: at a ratio of 1 only)."""
     files = [strip_folder(reference) for reference in getattr(method, "files", ())]
     if _is_recorded(method):
         # Only equal files with equal values are known to be the same.

@@ -70,19 +70,11 @@ def dual_clip_mask(tokens: Tokens, limit: float) -> Tensor:
 
 
 def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) -> Tensor:
-    """Return the advantage of every completion.
+    """Return (N,) advantages in the dtype of ``rewards`` (N,), whose groups are contiguous.
 
-    Args:
-        rewards: (N,), groups contiguous. NaN excludes a completion: it gets A = 0 and does not count in its group's
-            statistics.
-        group_size: completions per prompt; N is a multiple of it.
-
-    Returns:
-        (N,) advantages in the dtype of ``rewards``. A group of one keeps its reward, divided by 1 + 1e-6 when
-        ``divide_by_std`` (mean 0 and std 1, as verl has it).
-
-    Raises:
-        ValueError: N is not a multiple of ``group_size``.
+    NaN excludes a completion: A = 0, and it is left out of its group's statistics. A group of one keeps its reward,
+    divided by 1 + 1e-6 with ``divide_by_std`` (mean 0 and std 1, as in verl). Raises ValueError if N is not a multiple
+    of ``group_size``.
     """
     if rewards.numel() % group_size:
         raise ValueError(f"{rewards.numel()} rewards do not form groups of {group_size}")
@@ -103,7 +95,6 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
 
 
 def count_rewarded(rewards: Tensor, group_size: int) -> Tensor:
-    """Return (N,) the number of rewarded completions in each completion's group."""
     has_reward = ~rewards.isnan().view(-1, group_size)
     return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)
 

@@ -233,7 +233,6 @@ SIDE_KEYS = ("method.advantage.side", "method.advantage.kind")
 
 
 def _one_side(advantage: Advantage) -> str | None:
-    """Return the only side that a likelihood method trains on, or None for both."""
     return advantage.side if isinstance(advantage, LikelihoodAdvantage) and advantage.side != "both" else None
 
 

@@ -55,7 +55,6 @@ class _Shapings(Section):
 
 
 def make_shapings_type(kinds: Iterable[type[Shaping]]) -> type[Section]:
-    """Make the section ``method.shaping`` of these kinds."""
     fields: dict[str, Any] = {kind.key: (kind, Field(default=kind(), description=kind.__doc__)) for kind in kinds}
     return create_model("Shapings", __base__=_Shapings, **fields)
 
@@ -111,7 +110,6 @@ class Method(TrainingMethod):
             return choice
 
     def with_max_length(self, max_length: int) -> Method:
-        """Return the method for completions of at most ``max_length`` tokens, L of ``constant_length``."""
         return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length)})
 
     @property
@@ -148,12 +146,10 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_entropies(self) -> bool:
-        """Return whether entropies of the sampling policy are needed when a rollout is scored."""
         return self.reward.source == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shapings)
 
     @property
     def needs_initial_entropy(self) -> bool:
-        """Return whether the entropy of the untrained model must be measured."""
         return any(shaping.needs_initial_entropy for shaping in self.rollout_shapings)
 
     @property
@@ -166,18 +162,15 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_log_probs(self) -> bool:
-        """Return whether old log-probs are needed when a rollout is scored, before the first update."""
         return self.advantage.needs_reference or self.passes.needs_rollout_log_probs
 
     def rollout_terms(self) -> list[str]:
-        """Return the names of the terms executed once per rollout; a run counts them."""
         return [
             *(type(component).__name__ for component in (self.advantage, *self.rollout_shapings)),
             *self.reward.terms,
         ]
 
     def token_terms(self, pass_name: str = "all") -> list[str]:
-        """Return the names of the terms executed for the tokens of pass ``pass_name`` at every update."""
         names = [type(component).__name__ for component in (self.policy_loss, *self.token_shapings)]
         return [*names, self.aggregation.kind, f"pass:{pass_name}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
@@ -194,7 +187,6 @@ class Method(TrainingMethod):
         return estimated, shaped
 
     def shape_tokens(self, tokens: Tokens, pass_name: str = "all") -> Tokens:
-        """Return ``tokens`` with the advantages of pass ``pass_name``."""
         advantages = tokens.advantages.expand_as(tokens.log_probs)
         for shaping in self.token_shapings:
             advantages = advantages * shaping.factor(tokens)

@@ -77,10 +77,8 @@ class MethodName:
 def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
     """Parse a name, in any case, with `_` for `-` and with the aliases.
 
-    Modifiers are sorted by their order of application, so that each combination has one name.
-
-    Raises:
-        ValueError: the message for the user, for an unknown, missing or repeated part.
+    Modifiers are sorted by their order of application, so that each combination has one name. Raises ValueError with
+    the message for the user, for an unknown, missing or repeated part.
     """
     plain = _PLUS_PLUS.sub(r"\1-pp", re.sub(r"\s+", "", text).lower().replace("_", "-"))
     names = [name for written in plain.split("+") for name in ALIASES.get(written, written).split("+")]
@@ -108,11 +106,7 @@ def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
 
 
 def canonical_name(text: str, tables: MethodTables = BUILT_IN) -> str:
-    """Return the canonical spelling: `REINFORCE++` is `reinforce-pp`.
-
-    Raises:
-        ValueError: as `parse_method_name`.
-    """
+    """Return the canonical spelling: `REINFORCE++` is `reinforce-pp`. Raises as `parse_method_name`."""
     return str(parse_method_name(text, tables))
 
 
@@ -155,16 +149,11 @@ def _refuse_modifier(base: str, modifier: str, written: str, tables: MethodTable
 
 
 def presets_of(name: MethodName, tables: MethodTables = BUILT_IN) -> tuple[Preset, ...]:
-    """Return the presets of base method and modifiers, in the order of their layers."""
     return (tables.methods[name.base], *(tables.modifiers[modifier] for modifier in name.modifiers))
 
 
 def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
-    """Parse a name and check that its presets are compatible.
-
-    Raises:
-        ValueError: the message for the user, for an unknown part, or two that set the same key.
-    """
+    """Parse a name and check that its presets are compatible. Raises ValueError with the message for the user."""
     name = parse_method_name(text, tables)
     plain = flatten(METHODS["grpo"].values)
     own = {key for key, value in flatten(tables.methods[name.base].values).items() if plain.get(key, ...) != value}

@@ -18,7 +18,6 @@ Sets = Mapping[str, tuple[Any, str]]
 
 
 def trust_region(low: float, high: float, source: str) -> Sets:
-    """Set the bounds 1 - low and 1 + high of the ratio."""
     return {"policy_loss.eps_low": (low, source), "policy_loss.eps_high": (high, source)}
 
 
@@ -68,7 +67,6 @@ class Preset:
 
     @property
     def label(self) -> str:
-        """The origin of its values in errors."""
         return self.file or f"preset {self.name}"
 
     @property
@@ -78,7 +76,6 @@ class Preset:
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """Key below `method` -> source of its value."""
         return {key: source for key, (_, source) in self.sets.items()}
 
     def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
@@ -103,11 +100,7 @@ class MethodPreset(Preset):
     trainer: str = ""
 
     def with_inherited(self, presets: Mapping[str, MethodPreset]) -> MethodPreset:
-        """Add the inherited values, except those of components of another kind.
-
-        Raises:
-            KeyError: no such method.
-        """
+        """Add the inherited values, except those of components of another kind. Raises KeyError for no such method."""
         if not self.inherits:
             return self
         inherited = presets[self.inherits].with_inherited(presets).sets
@@ -122,11 +115,7 @@ class MethodPreset(Preset):
 
 @dataclass(frozen=True)
 class Modifier(Preset):
-    """A change to a base method, joined with `+`.
-
-    Attributes:
-        for_base: base method -> values that replace those of `sets`.
-    """
+    """A change to a base method, joined with `+`. ``for_base``: base method -> values that replace those of `sets`."""
 
     for_base: Mapping[str, Values] = field(default_factory=dict)
 

@@ -58,7 +58,6 @@ class Reward(Part):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The names of the replacements of the verifier's reward."""
         source = () if self.source == "verifier" else (self.source,)
         return (*source, "noise") if self.noise > 0 else source
 

@@ -57,8 +57,7 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 class UserMethod:
     """A file's method or modifier.
 
-    Attributes:
-        components: the classes of the file, each with its section: `policy_loss`, `shaping.mine`.
+    ``components``: the classes of the file, each with its section: `policy_loss`, `shaping.mine`.
     """
 
     file: UserFile
@@ -276,7 +275,6 @@ def _result_problem(name: str, first: Any, result: Any) -> str:
 
 
 def shape_problem(result: Any, shapes: Sequence[tuple[int, ...]], tokens: tuple[int, ...]) -> str:
-    """Return the error message for a result that is not a tensor of one of the shapes; else an empty text."""
     allowed = " or ".join(map(str, shapes))
     if not isinstance(result, torch.Tensor):
         return f"must return a tensor of shape {allowed}; got {describe_value(result)}"

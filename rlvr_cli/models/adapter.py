@@ -46,8 +46,7 @@ def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConf
 def check_targets(adapter: LoRAConfig | QLoRAConfig, model: Any) -> None:
     """Raise UserError for targets that are not linear layers of ``model``, or the head.
 
-    Also for routers that are linear layers with further outputs (Llama 4, Phi-MoE): PEFT would adapt them and fail in
-    the first forward pass.
+    Also for linear routers with further outputs (Llama 4, Phi-MoE): PEFT would fail in their first forward pass.
     """
     linear: dict[str, None] = {}
     head = model.get_output_embeddings()
@@ -118,7 +117,6 @@ def _expert_weights(model: Any) -> dict[tuple[int, str], str]:
 
 
 def trained_tensors(model: Any) -> dict[str, Tensor]:
-    """Return the adapters' weights by their names in PEFT's files."""
     return {_file_name(name): weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
 
 
@@ -264,12 +262,7 @@ def _dequantize(layer: Any) -> Tensor:
 
 
 def wrap_engine(engine: Engine, *, merges: bool) -> Engine:
-    """Wrap ``engine`` for PEFT models.
-
-    Args:
-        merges: whether to merge the adapters; else the base is passed with adapters in its layers, without a second
-            copy of the weights.
-    """
+    """Wrap ``engine`` for PEFT models: merge the adapters, or pass the base with adapters in its layers."""
 
     def sample(model: Any, *arguments: Any, **named: Any) -> Completions:
         if not merges:
@@ -308,11 +301,7 @@ class AdapterFolder:
 
 
 def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
-    """Attach the frozen adapter in ``folder`` to its base ``model``; return the PEFT model.
-
-    Raises:
-        UserError: the adapter was trained on another model, or does not fit.
-    """
+    """Attach the frozen adapter in ``folder`` to ``model``. Raises UserError for another model than ``base``."""
     if base.fingerprint is not None and fingerprint(model) != base.fingerprint:
         raise UserError(
             f"model: {folder} is an adapter on {base.name}, whose weights have changed since the adapter was trained. "
@@ -337,10 +326,7 @@ def _add_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
 
 
 def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
-    """Load ``tensors`` as PEFT does, including those from before transformers fused the experts of a layer.
-
-    Raises ValueError or RuntimeError for other layers or shapes than the model's.
-    """
+    """Load ``tensors`` as PEFT does, including those from before transformers fused the experts of a layer."""
     report = set_peft_model_state_dict(model, tensors)
     other = {*report.unexpected_keys, *(name for name in report.missing_keys if ".lora_" in name)}
     if other:

@@ -58,7 +58,6 @@ class Architecture:
 
     @property
     def embedding(self) -> int:
-        """The number of parameters of the embedding matrix, and of an untied head."""
         return self.vocabulary * self.hidden
 
     @property
@@ -87,7 +86,6 @@ class Architecture:
 
     @property
     def linear_parameters(self) -> int:
-        """The number of weights of the blocks' linear layers, which QLoRA quantizes."""
         return self.count_linear_parameters(None)
 
     def count_linear_parameters(self, targets: Collection[str] | None) -> int:
@@ -96,26 +94,18 @@ class Architecture:
         return self.layers * sum(inputs * outputs for inputs, outputs in shapes)
 
     def adapter_parameters(self, rank: int, targets: Collection[str] | None = None) -> int:
-        """Count the parameters of low-rank adapters: rank x (inputs + outputs) per layer (LoRA, arXiv:2106.09685).
-
-        Args:
-            targets: names of linear layers; None = all.
-        """
+        """Count the parameters of low-rank adapters: rank x (inputs + outputs) per layer (LoRA, arXiv:2106.09685)."""
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * rank * sum(inputs + outputs for inputs, outputs in shapes)
 
     def kv_bytes_per_token(self, element: int) -> int:
-        """Return the bytes of keys and values of one token, with ``element`` bytes per number."""
         return kv_bytes(self.layers, self.kv_heads, self.head_dim, element)
 
 
 def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Architecture:
-    """Return the architecture of a config.json.
+    """Return the architecture of a config.json; ``parameters``: None = count them on the meta device.
 
-    Args:
-        parameters: their number; None = count them on the meta device.
-    Raises:
-        KeyError, TypeError, ValueError, ZeroDivisionError: a size is missing or not a number.
+    Raises KeyError, TypeError, ValueError or ZeroDivisionError if a size is missing or not a number.
     """
     family, heads, hidden = str(config["model_type"]), int(config["num_attention_heads"]), int(config["hidden_size"])
     return Architecture(
@@ -161,12 +151,10 @@ class ArchitectureInfo:
 
 
 def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> ArchitectureInfo:
-    """Find the architecture of a preset, a model folder or a hub id. Loads no weights.
+    """Find the architecture of a preset, a model folder or a hub id, without its weights.
 
-    Args:
-        download: whether config.json (some kilobytes) may be fetched from the hub.
-
-    Raises UserError for an invalid name.
+    ``download``: whether config.json (some kilobytes) may be fetched from the hub. Raises UserError for an invalid
+    name.
     """
     presets = hub_presets()
     hub_ids = {**presets, **{hub: hub for hub in presets.values()}}

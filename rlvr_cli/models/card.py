@@ -244,7 +244,6 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
 
 
 def _format_interval(value: Mapping[str, Any], name: str) -> str:
-    """Format `0.512 [0.480, 0.544]`; empty without a value."""
     if not isinstance(value.get("value"), int | float):
         return ""
     digits, low, high = metric(name).decimals, value.get("low"), value.get("high")
@@ -270,7 +269,6 @@ def _strip_folders(value: Any) -> Any:
 
 
 def bibtex(paper: Paper) -> str:
-    """Return the BibTeX entry of a paper on arXiv, with the year of its id."""
     number = paper.arxiv or ""
     first = paper.authors.split(",")[0].removesuffix(" et al.")
     authors = f"{first} and others" if "et al." in paper.authors else paper.authors

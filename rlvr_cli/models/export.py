@@ -24,8 +24,6 @@ REPOSITORY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """An exported model: folder, source checkpoint, and number format of the weights."""
-
     folder: Path
     checkpoint: Path
     dtype: str
@@ -49,11 +47,8 @@ def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
 def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> ExportedModel:
     """Write the model of ``checkpoint`` to ``output`` atomically, replacing an earlier export.
 
-    Args:
-        dtype: number format of the weights: float32, bfloat16, or auto = as trained.
-    Raises:
-        UserError: the base of an adapter cannot be loaded, or its weights have changed.
-        RunError: a record of the run was altered, or the weights cannot be written.
+    Raises UserError if the base of an adapter cannot be loaded or has changed, RunError if a record of the run was
+    altered or the weights cannot be written.
     """
     from rlvr_cli.models.load import eos_token_ids, load_model
 
@@ -111,10 +106,7 @@ def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
 
 
 def check_push(repository: str, *, private: bool) -> None:
-    """Raise UserError, before the export, if the push would fail or publish a private model.
-
-    That is without login or connection to the hub, or with ``private`` for an existing public repository.
-    """
+    """Raise UserError, before the export, if the push would fail or publish a private model."""
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"--push-to-hub must be a repository name such as user/model; got {repository}.")
     from huggingface_hub import HfApi

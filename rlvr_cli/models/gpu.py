@@ -24,7 +24,6 @@ _LOGIT = -120.0
 
 
 def disable_cudnn_attention() -> None:
-    """Disable cuDNN's kernel of ``scaled_dot_product_attention`` in this process."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -34,13 +33,7 @@ def has_bfloat16() -> bool:
 
 
 def prepare_attention(device: torch.device, *, gradients: bool) -> None:
-    """Disable broken attention kernels on ``device`` and test the others. No effect on CPUs.
-
-    Args:
-        gradients: whether to test the gradients too.
-
-    Raises UserError if the device's kernels fail the test.
-    """
+    """On a GPU, disable broken attention kernels and test the others. Raises UserError if the test fails."""
     if device.type != "cuda":
         return
     disable_cudnn_attention()

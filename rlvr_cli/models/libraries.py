@@ -54,7 +54,6 @@ def allow_remote_code(allowed: bool = True) -> None:
 
 
 def remote_code_allowed() -> bool:
-    """Return whether :func:`allow_remote_code` was called in this process."""
     return _allowed
 
 

@@ -38,14 +38,9 @@ def load_model(
 ) -> tuple[Any, Any]:
     """Load the model, in eval mode on `device`, and its tokenizer, which always has a padding token.
 
-    An adapter is merged into its base. Only safetensors weights are read, and code of the model's repository runs only
-    if allowed on the command line.
-
-    Args:
-        dtype: "float32", "bfloat16", or "auto" (bfloat16 on a GPU that supports it, else float32).
-        attention: transformers' attention implementation. in_4_bits: quantize the linear layers (nf4).
-    Raises:
-        UserError: the model cannot be found, read or used.
+    An adapter is merged into its base. Only safetensors are read, and code of the model's repository runs only if
+    allowed on the command line. ``dtype`` auto: bfloat16 on a GPU that supports it, else float32. ``in_4_bits``:
+    quantize the linear layers (nf4). Raises UserError if the model cannot be found, read or used.
     """
     if in_4_bits:
         check_bitsandbytes()
@@ -85,10 +80,7 @@ def load_model(
 
 
 def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None = None) -> Any:
-    """Load the base of the adapter in the folder ``name``, with the adapter in its layers (PEFT), as in training.
-
-    Raises UserError as :func:`load_model`, and if the base has changed since the training.
-    """
+    """Load the base of the adapter folder ``name`` with the adapter in its layers. Raises as :func:`load_model`."""
     folder = Path(resolve_model(name).location)
     base = read_base(folder)
     try:
@@ -126,7 +118,6 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
 
 
 def load_model_config(name: str, *, revision: str | None = None) -> Any:
-    """Load the model's config.json with transformers, without weights. Raises UserError as :func:`load_model`."""
     source = resolve_model(name, revision=revision)
     if (
         source.kind != "hub"
@@ -146,7 +137,6 @@ def load_model_config(name: str, *, revision: str | None = None) -> Any:
 
 
 def check_bitsandbytes() -> None:
-    """Raise UserError if the library for 4-bit layers is not installed."""
     if find_spec("bitsandbytes") is None:
         raise UserError(
             "model.adapter=qlora quantizes the model to 4 bits, which needs bitsandbytes: pip install 'rlvr[qlora]'. "
@@ -269,7 +259,6 @@ def _load_errors() -> tuple[type[Exception], ...]:
 def _explain_load_error(
     source: ModelSource, revision: str | None, error: Exception, attention: str | None = None
 ) -> str:
-    """Return a one-line message for an error of transformers."""
     text = " ".join(str(error).split()) or type(error).__name__
     if "trust_remote_code" in text:
         return (

@@ -22,7 +22,6 @@ SAMPLE_PROBLEMS = 32
 
 
 def length_error(key: str, new_tokens: int, longest: int, positions: int) -> str:
-    """Return the error message for ``new_tokens`` after ``longest`` prompt tokens in a model with ``positions``."""
     if longest >= positions:
         return (
             f"the longest prompt has {longest} tokens and the model {positions} positions, so that no completion fits. "
@@ -35,7 +34,6 @@ def length_error(key: str, new_tokens: int, longest: int, positions: int) -> str
 
 
 def unknown_tokens_error(task: str, model: str, share: float) -> str:
-    """Return the error message for a ``share`` of unknown tokens in a task's prompts, with models that read it."""
     labs = {path.name: name for name, path in PRESETS.items()}  # task -> its lab model
     lab_task = next((other for other, name in labs.items() if name == model), None)
     if lab_task == task:
@@ -99,10 +97,7 @@ def _sample_problems(task: type[Task], values: str) -> list[Problem]:
 class FileTokenizer:
     """A tokenizer from tokenizer.json, without chat template, since importing transformers takes five seconds.
 
-    Args:
-        config: of tokenizer_config.json.
-    Raises:
-        Exception: the file is invalid; `tokenizers` has no exception class.
+    Raises Exception for an invalid file, since `tokenizers` has no exception class.
     """
 
     chat_template = None

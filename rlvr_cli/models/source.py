@@ -44,7 +44,6 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.
 
 @cache
 def hub_presets() -> Mapping[str, str]:
-    """Return the presets of models on the hub: name -> hub id."""
     presets = {name: preset_document("models", name).data for name in preset_names("model")}
     return {name: str(preset["hub"]) for name, preset in presets.items() if "hub" in preset}
 
@@ -89,7 +88,6 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether ``name`` can be a hub id: it has an owner, or is in the cache."""
     return bool(_HUB_ID.fullmatch(name)) and not _is_path(name) and ("/" in name or is_cached(name))
 
 
@@ -100,7 +98,6 @@ def _resolve_hub_model(name: str, hub_id: str, revision: str | None) -> ModelSou
 
 
 def unreachable_message(name: str, revision: str | None, reason: str) -> str:
-    """Return the error message for a hub model that is not available."""
     model = f"{name} (revision {revision})" if revision else name
     return (
         f"model: cannot get {model} from the Hugging Face hub: {reason}. If it is a folder, it does not exist. "
@@ -129,10 +126,7 @@ def prompt_style(model_config: Any) -> PromptStyle:
 
 @cache
 def find_connection_problem() -> str | None:
-    """Return why the Hugging Face hub cannot be reached, or None. Cached; the timeout is ten seconds.
-
-    The hub's library would retry for most of a minute.
-    """
+    """Return why the hub cannot be reached within ten seconds, or None; its library would retry for a minute."""
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=10).close()
@@ -212,10 +206,7 @@ def _weight_problems(folder: Path) -> list[str]:
 
 
 def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor in a model folder's safetensors files, from their headers; empty without any.
-
-    Raises UserError with every file that is missing or damaged.
-    """
+    """Return the shapes of the tensors in a folder's safetensors. Raises UserError for damaged or missing files."""
     files = [folder / _WEIGHTS] if (folder / _WEIGHTS).is_file() else []
     if (folder / _INDEX).is_file():
         try:
@@ -245,13 +236,11 @@ def _is_path(name: str) -> bool:
 
 
 def is_offline() -> bool:
-    """Return whether the environment sets the Hugging Face libraries offline."""
     flags = (os.environ.get(key, "") for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
     return any(flag.upper() in {"1", "ON", "YES", "TRUE"} for flag in flags)
 
 
 def is_cached(name: str) -> bool:
-    """Return whether any revision of a hub model is in the cache."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     return any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json"))
@@ -275,20 +264,15 @@ class AdapterBase:
     fingerprint: str | None = None
 
     def to_json(self) -> str:
-        """Return the content of base.json."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Return whether ``folder`` contains an adapter but no model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def read_base(folder: Path) -> AdapterBase:
-    """Read the base of the adapter in ``folder`` from base.json or PEFT's configuration.
-
-    Raises UserError if neither is valid.
-    """
+    """Read the base of an adapter from base.json or PEFT's configuration. Raises UserError if neither is valid."""
     path = folder / ADAPTER_BASE if (folder / ADAPTER_BASE).is_file() else folder / ADAPTER_CONFIG
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -22,13 +22,7 @@ from rlvr_cli.models.source import (
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model's tokenizer and prompt settings.
-
-    Attributes:
-        stops: the token ids that end a completion.
-        style: the model's prompt style.
-        positions: the longest sequence; None = no limit.
-    """
+    """A model's tokenizer, prompt style, the token ids that end a completion, and the longest sequence."""
 
     tokenizer: Any
     stops: tuple[int, ...]
@@ -37,10 +31,7 @@ class ModelFacts:
 
 
 def load_facts(location: str, on_hub: bool, *, revision: str | None) -> ModelFacts:
-    """Load the tokenizer and configs of the model at ``location``, a folder or a hub id.
-
-    Raises UserError without a usable tokenizer.
-    """
+    """Load the tokenizer and configs of a model, a folder or a hub id. Raises UserError without a usable one."""
     quiet_hub()
     options: dict[str, Any] = {"trust_remote_code": remote_code_allowed()}
     if on_hub:

@@ -30,8 +30,6 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Damaged:
-    """A damaged checkpoint."""
-
     step: int
     path: Path
     reason: str
@@ -71,7 +69,6 @@ def find_damage(path: Path, *, hashed: bool = True) -> str | None:
 
 
 def check_intact(path: Path) -> None:
-    """Raise UserError if the checkpoint at ``path`` is damaged."""
     if damage := find_damage(path):
         raise UserError(f"{path}: this checkpoint is damaged: {damage}.")
 

@@ -104,7 +104,6 @@ class RunDir:
         return Path(folder) if isinstance(folder, str) else None
 
     def check_no_links(self) -> None:
-        """Raise UserError for links among the files and folders that a training writes."""
         names = (LOCK, "config.yaml", "manifest.json", "records.json", "metrics.jsonl", "timings.jsonl", "log.txt")
         paths = [self.path / name for name in (*names, "rewound")]
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
@@ -113,16 +112,14 @@ class RunDir:
             check_no_link(path)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Lock the run directory. Raises UserError if another process holds the lock."""
         return lock_folder(self.path, "Wait for it, stop it, or set another run.name.")
 
 
 def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir], None] = lambda run: None) -> RunDir:
     """Create ``root/name`` for a new run atomically.
 
-    ``fill`` writes the initial files into a temporary folder, which is then renamed.
-    Raises UserError if the run exists (without ``overwrite``) or is locked, if the folder is not a run, or cannot be
-    created.
+    ``fill`` writes the initial files into a temporary folder, which is then renamed. Raises UserError if the run exists
+    (without ``overwrite``) or is locked, if the folder is not a run, or cannot be created.
     """
     run = RunDir(root / name)
     check_free(run, overwrite=overwrite)
@@ -158,7 +155,6 @@ def check_free(run: RunDir, *, overwrite: bool) -> None:
 
 
 def _is_run_folder(run: RunDir) -> bool:
-    """Return whether a folder is a run, possibly one without a manifest."""
     if not run.path.is_dir():
         return False
     if run.manifest_path.exists():
@@ -181,7 +177,7 @@ def unique_name(root: Path, stem: str) -> str:
 
 
 def open_run(path: Path) -> RunDir:
-    """Open the run at ``path``. Raises UserError if there is none."""
+    """Open the run at ``path``. Raises UserError if it does not exist."""
     run = RunDir(path)
     if not path.is_dir():
         raise UserError(f"{path}: no such run. Use `rlvr runs list` to see the runs.")
@@ -197,10 +193,10 @@ def find_run(name: str, root: Path) -> RunDir:
 
 
 def match_run(name: str, root: Path) -> RunDir | None:
-    """Return the run ``name`` in ``root``, else the run at the path ``name``; None if there is neither.
+    """Return the run ``name`` in ``root``, else the run at the path ``name``, else None.
 
-    Names take precedence, so that another folder of that name does not hide the run.
-    Raises UserError for a run without a configuration.
+    Names take precedence, so that another folder of that name does not hide the run. Raises UserError for a run without
+    a configuration.
     """
     for path in (root / name, local_path(name)):
         # A model folder may have a manifest.json too.

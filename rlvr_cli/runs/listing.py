@@ -24,11 +24,7 @@ FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "
 
 
 def summarize_run(path: Path, name: str | None = None) -> dict[str, Any]:
-    """Return a run's manifest fields, with `damage` (a reason or None), and the status `killed` for a dead process.
-
-    Args:
-        name: of the run; by default its folder's.
-    """
+    """Return a run's manifest fields, `damage` (a reason or None), and the status `killed` for a dead process."""
     run = RunDir(path)
     identity = {"name": _printable(name or run.name), "path": _printable(str(path))}
     try:
@@ -56,10 +52,7 @@ def read_runs(root: Path) -> list[dict[str, Any]]:
 
 
 def find_newest_unfinished(root: Path) -> RunDir:
-    """Return the newest started, unfinished run in ``root``, outside sweeps.
-
-    Raises UserError if there is none, or a process is training it.
-    """
+    """Return the newest started, unfinished run in ``root``, outside sweeps. Raises UserError, also if in use."""
     runs = [summarize_run(run.path) for run in list_runs(root)]
     unfinished = [summary for summary in runs if summary["status"] not in ("finished", SUBMITTED, DAMAGED)]
     if not unfinished:
@@ -84,10 +77,7 @@ def _no_resumable_run(root: Path, runs: list[dict[str, Any]]) -> str:
 
 
 def find_run_folders(root: Path) -> dict[str, Path]:
-    """Return every run folder in ``root``, also of damaged runs, by name; runs of a sweep as `sweep/run`.
-
-    Raises OSError if ``root`` cannot be read.
-    """
+    """Return every run folder by name, also damaged runs; runs of a sweep as `sweep/run`. Raises OSError."""
     folders: dict[str, Path] = {}
     for name in _folders(root):
         path = root / name
@@ -99,7 +89,6 @@ def find_run_folders(root: Path) -> dict[str, Path]:
 
 
 def check_root(root: Path) -> None:
-    """Raise UserError if ``root`` is not a folder of runs."""
     if not root.exists():
         raise UserError(f"{root}: no such folder. Use the folder that holds the runs (run.dir).")
     if not root.is_dir():
@@ -124,7 +113,6 @@ def _subfolders(path: Path) -> list[str]:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder is a run, possibly a damaged one."""
     run = RunDir(path)
     try:
         if run.manifest_path.exists():
@@ -151,13 +139,9 @@ def sort_by_creation(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def select_runs(runs: Iterable[dict[str, Any]], filters: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the runs that match all ``filters``, oldest first.
+    """Return the runs that match all ``filters`` (``method=*lopti*``), oldest first.
 
-    Args:
-        filters: ``field=pattern`` with a field of ``FILTERS`` and a shell pattern, as ``method=*lopti*``. The last
-            component of a model's path or hub id also matches.
-    Raises:
-        UserError: with every invalid filter.
+    The last component of a model's path or hub id also matches. Raises UserError with every invalid filter.
     """
     pairs = [text.partition("=") for text in filters]
     problems = [

@@ -70,7 +70,6 @@ def read_seal(run: RunDir) -> Entries | None:
 
 
 def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each record that differs from its seal."""
     for name, entry in seal.items():
         damage = find_file_damage(run.path / name, entry, grows=name == run.metrics_path.name)
         if damage:
@@ -123,7 +122,6 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
 
 
 def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """Yield the files of the rollouts after ``step``."""
     first_rollout = -(-step // steps_per_rollout)
     for path in sorted(run.rollouts_dir.iterdir()):
         match = ROLLOUT_FILE.fullmatch(path.name)
@@ -132,7 +130,6 @@ def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[
 
 
 def _held_out_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
-    """Yield the folders of the evaluations during training after ``step``."""
     done = step // steps_per_rollout
     for path in sorted(run.held_out_dir.glob("rollout-*")):
         if int(path.name.removeprefix("rollout-")) > done:

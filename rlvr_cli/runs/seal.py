@@ -21,7 +21,6 @@ class BadSeal(Exception):
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -56,9 +55,7 @@ def read_seal_file(path: Path) -> dict[str, Any]:
 def find_file_damage(path: Path, entry: Mapping[str, Any], *, grows: bool = False, hashed: bool = True) -> str | None:
     """Compare a file with its entry; return a predicate such as `is missing`, or None if it is unaltered.
 
-    Args:
-        grows: compare only the first `size` bytes of a file that may have grown.
-        hashed: compare the digest, not only the size.
+    ``grows``: compare only the first `size` bytes. ``hashed``: compare the digest, not only the size.
     """
     size = entry["size"]
     try:

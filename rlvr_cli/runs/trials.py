@@ -21,10 +21,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def read_trials(folder: Path) -> dict[str, Any]:
-    """Return the content of trials.json, whose `trials` are mappings with `name` and `method`.
-
-    Raises RunError if it is missing, damaged or of another format.
-    """
+    """Return the content of trials.json. Raises RunError if it is missing, damaged or of another format."""
     path = folder / TRIALS
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -38,7 +35,6 @@ def read_trials(folder: Path) -> dict[str, Any]:
 
 
 def attempts_path(folder: Path, trial: str) -> Path:
-    """Return the record of a trial's attempts and their outcomes."""
     return folder / "state" / trial / "attempts.jsonl"
 
 
@@ -49,7 +45,6 @@ def is_pruned(folder: Path, trial: str) -> bool:
 
 
 def resume_command(content: Mapping[str, Any]) -> str:
-    """Return the command line that continues the sweep."""
     file = recipe_name(Path(str(content.get("file", "FILE"))))
     return shlex.join(map(str, ["rlvr", "sweep", file, *content.get("given", ())]))
 

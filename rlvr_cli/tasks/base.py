@@ -149,7 +149,6 @@ class Task(RowReader, Choice):
         return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Yield conflicts between keys of the task."""
         for key, values in self.bypasses_template.items():
             if self.chat_template_kwargs and getattr(self, key) in values:
                 yield Contradiction(
@@ -168,10 +167,7 @@ class Task(RowReader, Choice):
         return problem.question
 
     def for_model(self, style: str) -> Self:
-        """Return the task with the prompt style resolved for a model trained on ``style``.
-
-        Raises UserError if the task's keys are incompatible with that style.
-        """
+        """Return the task with the prompts of a model trained on ``style``. Raises UserError for incompatible keys."""
         return self
 
     def rule_override(self, rule: str) -> tuple[str, str]:
@@ -187,7 +183,6 @@ class Task(RowReader, Choice):
         """Check the task's requirements before models and data are loaded. Raises UserError."""
 
     def describe_data(self) -> str | None:
-        """Return a line on the source and size of the data, or None."""
         named = self.data in self.sets and not self.is_generated
         return describe_origin(self.data, self.sets[self.data].hub, self.data_dir) if named else None
 
@@ -196,10 +191,7 @@ class Task(RowReader, Choice):
         return self.train_size or (DEFAULT_TRAIN_SIZE if self.is_generated else ALL_ROWS)
 
     def count_local(self, split: DataSplit, most: int) -> int | None:
-        """Count the problems of ``split``, up to ``most``; None if they are on the hub.
-
-        Raises UserError as :meth:`load`.
-        """
+        """Count the problems of ``split``, up to ``most``; None if they are on the hub. Raises as :meth:`load`."""
         if self.is_generated:
             return most
         if self.data_dir is None and not local_path(self.data).exists():
@@ -304,10 +296,7 @@ def _sorted_values(value: Any) -> Any:
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:
-    """Tokenize a problem's prompt; special tokens are part of its text, so none are added.
-
-    Raises UserError if the task sets variables that the model's chat template lacks.
-    """
+    """Tokenize a prompt, whose text has the special tokens. Raises UserError for unknown template variables."""
     check_template_options(task.chat_template_kwargs, tokenizer)
     return list(tokenizer(task.prompt(problem, tokenizer), add_special_tokens=False)["input_ids"])
 
@@ -324,8 +313,7 @@ def unknown_token_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> flo
 def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[int]) -> str:
     """Decode a completion for judges, keeping special tokens (tags such as ``<think>``) but a final stop token.
 
-    Args:
-        stops: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
+    ``stops``: the ids that end a completion (``models.load.eos_token_ids``).
     """
     ids = list(token_ids)
     if ids and ids[-1] in stops:

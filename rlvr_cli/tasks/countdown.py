@@ -157,10 +157,7 @@ class Countdown(StratifiedTask):
         return prefill_think(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Yield worked responses in the style of the prompts: failed attempts, then the steps to the target.
-
-        Raises UserError for a puzzle without a solution in that style.
-        """
+        """Yield worked responses: failed attempts, then the steps to the target. Raises UserError without any."""
         rng = random.Random(stream_seed(0, "countdown", "solutions", problem.id))
         puzzle = _puzzle(problem)
         responses = compact.write_solutions(puzzle) if self.style == "compact" else write_solutions(puzzle, rng)

@@ -49,13 +49,11 @@ CLEAN = Noise()
 
 
 def vocabulary() -> list[str]:
-    """Return the vocabulary in a fixed order."""
     words = [*_PAIR, "(", ")", "=", ":", "?", "x", "no", "<think>", "</think>", "<answer>", "</answer>"]
     return [*words, *map(str, range(LARGEST + 1))]
 
 
 def is_writable(nums: Sequence[int], target: int) -> bool:
-    """Return whether the vocabulary covers a problem."""
     return len(nums) == NUMBERS and all(0 <= number <= LARGEST for number in (*nums, target))
 
 
@@ -109,7 +107,6 @@ def write_trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEA
 
 
 def write_solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
-    """Yield the clean trace if the search finds a solution."""
     if is_writable(puzzle.nums, puzzle.target) and find_solving_round(puzzle) is not None:
         yield write_trace(puzzle, random.Random(0))
 

@@ -32,8 +32,6 @@ _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True)
 class CountdownPuzzle:
-    """Numbers, each to be used once, and a target."""
-
     nums: tuple[int, ...]
     target: int
 
@@ -50,10 +48,7 @@ def split_for(puzzle: CountdownPuzzle) -> Split:
 def generate_countdown(
     rng: random.Random, *, numbers: int, split: Split, largest: int = HIGHEST, targets: tuple[int, int] = TARGETS
 ) -> CountdownPuzzle:
-    """Draw a solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets`` (inclusive).
-
-    Raises UserError if 100,000 draws yield none.
-    """
+    """Draw a solvable puzzle of ``split``; ``targets`` is inclusive. Raises UserError if 100,000 draws yield none."""
     for _ in range(_MOST_DRAWS):
         nums = tuple(rng.randint(LOWEST, largest) for _ in range(numbers))
         puzzle = CountdownPuzzle(nums, rng.randint(*targets))

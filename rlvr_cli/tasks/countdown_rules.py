@@ -79,12 +79,10 @@ def read_strict(response: str, nums: Sequence[int], target: int) -> ParsedExpres
 
 
 def judge_paper(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
-    """Judge the text of an answer block as TinyZero does."""
     return _judge(text, _parse(text, _PAPER_SIGNS), nums, lambda value: bool(abs(value - target) < _TOLERANCE))
 
 
 def judge_strict(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
-    """Judge the text of an answer block in exact arithmetic."""
     text = re.sub(r"[ \t\r\n]+", " ", text.translate(_ASCII))
     tree = _parse(text, _STRICT_SIGNS)
     if tree is not None and any(isinstance(node, ast.UnaryOp) for node in ast.walk(tree)):

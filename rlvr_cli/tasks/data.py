@@ -41,9 +41,7 @@ PUBLIC, FETCHED = "data/public", "fetched"
 class SkippedRow(UserError):
     """A well-formed row that cannot be judged: skipped and counted.
 
-    Args:
-        where: its location.
-        reason: follows "rows" in the message, as `without an answer`.
+    ``where``: its location. ``reason``: follows "rows" in the message, as `without an answer`.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -120,7 +118,6 @@ class RowReader:
         return self.assign_split(problem) == "dev"
 
     def assign_split(self, problem: Problem) -> Split:
-        """Assign the split of a row in a file without a split in its name."""
         return hash_split(self.split_key(problem))
 
     def file_split(self, path: Path) -> str | None:
@@ -132,10 +129,7 @@ class RowReader:
         return f"{self.sets[self.data].files[split]}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """Return the tables of a hub data set with rows of ``split``; dev rows are in those of train.
-
-        Raises UserError if the data set lacks the split.
-        """
+        """Return the tables with rows of ``split``; dev rows are in those of train. Raises UserError without any."""
         source = "test" if split == "test" else "train"
         data_set = _find_hub_set(self, hub_id)[1]
         if data_set is None:
@@ -169,10 +163,7 @@ def _load_named_set(task: RowReader, split: DataSplit) -> list[Problem]:
 
 
 def find_set_files(task: RowReader, path: Path, home: str) -> dict[str, list[Path]]:
-    """Return the files by split at ``path``, the location of a named set's split ``home``; "" = split by row.
-
-    Raises UserError without any file.
-    """
+    """Return the files by split at ``path``, the location of a named set's split ``home``. Raises UserError."""
     files = task.sets[task.data].files
     shared = path.is_dir() and len(set(files.values())) < len(files)
     return _find_files(task, path, "" if shared else home)
@@ -181,10 +172,7 @@ def find_set_files(task: RowReader, path: Path, home: str) -> dict[str, list[Pat
 def _find_files(task: RowReader, path: Path, home: str = "") -> dict[str, list[Path]]:
     """Return the files by split of a file or folder; "" = split by row.
 
-    Args:
-        home: the split of ``path`` if it is a file, and of files without a split in their names.
-    Raises:
-        UserError: no file.
+    ``home``: the split of files without a split in their names. Raises UserError without a file.
     """
     files: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
     if is_data_file(path):
@@ -264,7 +252,6 @@ def _load_hub(task: RowReader, data: str, split: DataSplit) -> list[Problem]:
 
 
 def load_hub_problems(task: RowReader, data: str, split: str) -> list[Problem]:
-    """Return the test problems of a hub data set, or its train and dev problems. Raises UserError."""
     if split == "test":
         return _load_hub(task, data, "test")
     problems = _load_hub_tables(task, data, "train")
@@ -289,7 +276,6 @@ def _find_hub_set(task: RowReader, hub_id: str) -> tuple[str, DataSet | None]:
 
 
 def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:
-    """Return the problems of the rows of all sources. Raises UserError with every error."""
     problems: list[Problem] = []
     errors: list[str] = []
     origins: dict[str, str] = {}
@@ -324,7 +310,6 @@ def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin
 
 
 def _parse_record(task: RowReader, value: Any, origin: RowOrigin) -> dict[str, Any]:
-    """Return a row as a JSON object without a null or empty id. Raises UserError."""
     if isinstance(value, BadRow):
         raise UserError(f"{origin.where}: {value}")
     record = task.convert_record(value)
@@ -346,11 +331,7 @@ def _parse_json_cell(text: str) -> Any:
 
 
 def drop_conflicting(problems: list[Problem]) -> list[Problem]:
-    """Deduplicate problems by question, without questions whose rows have different answers.
-
-    Warns:
-        UserWarning: questions were dropped.
-    """
+    """Deduplicate problems by question, without questions whose rows have different answers; warn of these."""
     answers: dict[str, set[str]] = {}
     for problem in problems:
         answers.setdefault(problem.question, set()).add(str(problem.data["answer"]))
@@ -363,14 +344,9 @@ def drop_conflicting(problems: list[Problem]) -> list[Problem]:
 
 
 def locate_data(sets: Mapping[str, DataSet], name: str, split: str, folder: Path | None) -> str:
-    """Return the location of ``split`` of a named set: a path in ``folder``, or a hub id.
+    """Return the location of ``split`` (dev is a subset of train): a path in ``folder`` (None = the hub), or a hub id.
 
-    Args:
-        sets: the task's data sets.
-        split: train, test, or dev (a subset of train).
-        folder: a folder of data sets; None = the hub.
-    Raises:
-        UserError: the set or the folder lacks the split, or the set is not on the hub.
+    Raises UserError if the set or the folder lacks the split, or the set is not on the hub.
     """
     data_set = sets[name]
     source = "train" if split == "dev" else split
@@ -410,12 +386,10 @@ def find_split_file(data_set: DataSet, split: str, folder: Path) -> Path | None:
 
 
 def is_fetched(data_set: DataSet) -> bool:
-    """Return whether a data set is in the default folder of `rlvr tasks fetch`."""
     return any(find_split_file(data_set, split, Path(PUBLIC)) for split in data_set.files)
 
 
 def generated_hint(sets: Mapping[str, DataSet]) -> str:
-    """Return a hint about the generated problems that can replace a data set."""
     names = [name for name, data_set in sets.items() if data_set.generated]
     return f" Generated alternative: {names[0]}." if names else ""
 

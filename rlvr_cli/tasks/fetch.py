@@ -20,8 +20,6 @@ from rlvr_cli.tasks.hub import resolve_revision
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A data file: name in the folder, number of rows and SHA-256."""
-
     name: str
     rows: int
     sha256: str
@@ -29,11 +27,7 @@ class FetchedFile:
 
 @dataclass(frozen=True)
 class FetchManifest:
-    """The manifest of a fetched data set.
-
-    Attributes:
-        revision: a commit of the hub. left_out: warnings about skipped rows.
-    """
+    """The manifest of a fetched data set: ``revision`` is a commit, ``left_out`` warnings about skipped rows."""
 
     name: str
     hub: str
@@ -58,11 +52,9 @@ def fetch(
 ) -> FetchManifest:
     """Download the public set of ``task`` into ``folder``, atomically; keep an unchanged set of the revision.
 
-    Args:
-        revision: a commit, branch or tag of the hub; None = the newest.
-    Raises:
-        UserError: existing files that were not fetched or were changed (without ``overwrite``), no network, malformed
-            rows, or a folder that cannot be written to.
+    ``revision``: a commit, branch or tag of the hub; None = the newest. Raises UserError for existing files that were
+    not fetched or were changed (without ``overwrite``), no network, malformed rows, or a folder that cannot be written
+    to.
     """
     name, data_set = task.data, task.sets[task.data]
     assert data_set.hub is not None

@@ -39,7 +39,7 @@ class RowOrigin:
     Attributes:
         where: for errors: `file:line`, `file, row 3`, or the hub data set and the row's number.
         id: the default id of its problem.
-        number: of the line or row.
+        number: of the line or row, from 1.
         source: the file's name without its ending, or the hub data set's name.
         path: the file; None on the hub.
     """
@@ -80,15 +80,11 @@ def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
 
 
 def count_rows(path: Path) -> int:
-    """Count the rows of a data file. Raises UserError as :func:`read_rows`."""
     return sum(1 for _ in (read_lines(path) if is_jsonl(path) else read_rows(path)))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every non-blank line of a ``.jsonl`` or ``.jsonl.gz`` file.
-
-    A byte order mark is dropped. Raises UserError if the file cannot be read.
-    """
+    """Yield number and bytes of each non-blank line of JSONL, without byte order mark. Raises UserError."""
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
@@ -101,11 +97,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def parse_json(line: bytes) -> Any:
-    """Parse a line as JSON.
-
-    Raises:
-        BadRow: not UTF-8, not JSON (or NaN, Infinity), a number beyond float (1e400), or nested too deeply.
-    """
+    """Parse a line as JSON. Raises BadRow, also for NaN, a number beyond float (1e400), or deep nesting."""
     text = _decode(line)
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite)

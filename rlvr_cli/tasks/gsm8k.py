@@ -60,12 +60,9 @@ class GSM8K(AnswerTask):
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """Return the problem of a row with ``question`` and ``answer``.
+    """Return the problem of a row; ``answer`` is a number, as text too, or a solution that ends in ``#### number``.
 
-    ``answer`` is a number, as text too, or a solution that ends in ``#### number`` (as on the hub).
-
-    Raises:
-        UserError: a field is missing or of another type, or the answer is not a number.
+    Raises UserError if a field is missing or of another type, or the answer is not a number.
     """
     question = find_question(fields, where)
     text = convert_answer(fields.get("answer"))

@@ -193,12 +193,7 @@ def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, .
 def judge_table_answer(
     gold: Sequence[str | int | float], response: str, rule: Rule, conventions: Conventions, cut: bool
 ) -> Verdict:
-    """Judge a response. Pure; no exception for any string; time linear in its length.
-
-    Args:
-        gold: the answers, in any order; numbers or texts.
-        cut: whether the response reached the token limit.
-    """
+    """Judge a response (linear time); ``gold``: in any order; ``cut``: it reached the token limit."""
     written, reason = _extract_answer(response) if rule == "paper" else _extract_single_answer(response)
     if written is None:
         return _make_verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
@@ -323,7 +318,6 @@ class Value:
     percent: bool = False
 
     def canonical(self) -> str:
-        """Return the canonical spelling of equal answers."""
         if self.number is None:
             return self.text
         # A decimal of up to 10 places, without trailing zeros.
@@ -344,7 +338,6 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
 
 
 def values_match(gold: Value, answer: Value, conventions: Conventions) -> bool:
-    """Return whether two answers are equal: numbers within the tolerance, texts exactly."""
     if gold.number is None or answer.number is None:
         return gold.number is None and answer.number is None and gold.text == answer.text
     return any(

@@ -36,22 +36,15 @@ _EMPTY_CELLS = ("", "none")
 
 @dataclass(frozen=True)
 class Layout:
-    """The numbers of header rows and header columns."""
-
     header_rows: int
     header_columns: int
 
 
 def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """Return the problem of a row's fields.
+    """Return the problem of a row: ``answer`` (number, text, or a list) and optional ``question``, ``id``, ``table``.
 
-    Args:
-        fields: ``answer`` (a number, a text, or a list of them) and, optionally, ``question``, ``table`` (rendered
-            text, a matrix of cells, or an object with ``texts`` and optionally ``title``, ``header_rows``,
-            ``header_columns``), ``id``, ``aggregation``.
-        where: the location for errors, file and line.
-    Raises:
-        UserError: a field is missing or malformed.
+    A table is rendered text, a matrix of cells, or an object with ``texts`` and optionally ``title``, ``header_rows``
+    and ``header_columns``. Raises UserError if a field is missing or malformed.
     """
     if "answer" not in fields:
         raise UserError(f"{where}: no field answer; it is a list of numbers and texts")
@@ -80,7 +73,6 @@ def _is_value(item: Any) -> bool:
 
 
 def render_table(table: Any, where: str) -> str:
-    """Render a table for the prompt. Raises UserError if it is malformed."""
     if table is None or isinstance(table, str):
         return table or ""
     if isinstance(table, list):
@@ -144,12 +136,7 @@ def infer_layout(texts: Sequence[Sequence[str]]) -> Layout:
 
 
 def table_markdown(texts: Sequence[Sequence[str]], layout: Layout | None = None) -> str:
-    """Render a matrix of strings as Markdown.
-
-    Args:
-        texts: at least one row and one column; rows of equal length.
-        layout: None = inferred.
-    """
+    """Render a matrix of strings, of at least one row and one column, as Markdown; ``layout``: None = inferred."""
     layout = layout or infer_layout(texts)
     columns = column_paths(texts, layout)
     head = [_join_path(columns[: layout.header_columns]), *columns[layout.header_columns :]]

@@ -290,7 +290,6 @@ class ProblemPool:
 
 
 def puzzle_of(problem: Problem) -> KKPuzzle:
-    """Return the puzzle of a problem with statements."""
     names, solution = problem.data["names"], problem.data["solution"]
     statements = _parse_statements(problem.data["statements"], len(names))
     assert statements is not None
@@ -298,10 +297,7 @@ def puzzle_of(problem: Problem) -> KKPuzzle:
 
 
 def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """Return the problem of a row's question (or quiz), names, solution and optional statements (docs/tasks/kk.md).
-
-    The default id is ``where``. Raises UserError.
-    """
+    """Return the problem of a row (docs/tasks/kk.md); the default id is ``where``. Raises UserError."""
     question = fields.get("question", fields.get("quiz"))
     missing = [] if question is not None else ["question"]
     missing += [key for key in ("names", "solution") if key not in fields]

@@ -42,7 +42,6 @@ CLEAN = Noise()
 
 
 def vocabulary() -> list[str]:
-    """Return the vocabulary in a fixed order."""
     words = ["?", "(", ")", "not", *_WORDS.values()]
     words += [f"{letter}:" for letter in LETTERS]
     words += [letter + role for letter in LETTERS for role in "KN"]
@@ -78,7 +77,6 @@ def roles_text(roles: Sequence[bool]) -> str:
 
 
 def _literals(statement: Statement) -> Iterator[Statement]:
-    """Yield the literals of a claim, with their negations."""
     if statement[0] in LITERALS or (statement[0] == "not" and statement[1][0] in LITERALS):
         yield statement
     else:

@@ -39,16 +39,11 @@ class KKPuzzle:
 
 
 def holds(statement: Statement, roles: Sequence[bool]) -> bool:
-    """Return whether `statement` is true under `roles` (True = knight)."""
     return bool(_truth_mask(statement, roles, 1))
 
 
 def _truth_mask(statement: Statement, knights: Sequence[int], every: int) -> int:
-    """Return the assignments in which a statement is true, as a bit mask within `every`.
-
-    Args:
-        knights: per person, the assignments in which it is a knight.
-    """
+    """Return the assignments in which a statement is true (bit mask); ``knights``: those in which each is one."""
     kind = statement[0]
     if kind == "telling-truth":
         return knights[statement[1]]
@@ -101,7 +96,6 @@ def _draw_literal(rng: random.Random, people: int, speaker: int) -> Statement:
 
 
 def random_statement(rng: random.Random, *, people: int, speaker: int, compound: float, depth: int) -> Statement:
-    """Draw a statement: compound with probability `compound` (nested to `depth`), else a literal or its negation."""
     if depth < 1 or rng.random() >= compound:
         literal = _draw_literal(rng, people, speaker)
         return ("not", literal) if rng.random() < 1 / 3 else literal
@@ -120,7 +114,6 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
 def generate_puzzle(
     rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
 ) -> KKPuzzle:
-    """Generate a puzzle of `split` with a unique solution; see :func:`generate_with_key`."""
     return generate_with_key(rng, people=people, compound=compound, depth=depth, split=split)[0]
 
 
@@ -129,8 +122,7 @@ def generate_with_key(
 ) -> tuple[KKPuzzle, str]:
     """Generate a puzzle of `split` with a unique solution; return it with its :func:`structure_key`.
 
-    Args:
-        people: 2 to 8. compound: share of compound statements, 0 to 1. depth: nesting of compound statements, >= 1.
+    ``people``: 2 to 8. ``compound``: share of compound statements. ``depth``: nesting of compound statements, >= 1.
     """
     while True:
         statements = tuple(

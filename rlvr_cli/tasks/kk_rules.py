@@ -76,7 +76,6 @@ class ParsedRoles:
 
 
 def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
-    """Parse a response to the Logic-RL prompt (which ends with ``<think>``)."""
     text = _strip_header(RESPONSE_HEADER + response)
     format_ok = _has_valid_format(text)
     answer = last_tagged(text) if format_ok else None
@@ -84,7 +83,6 @@ def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
 
 
 def read_compact(response: str, people: int) -> ParsedRoles:
-    """Parse a response to a compact prompt."""
     if not compact.has_valid_format(response):
         return ParsedRoles(False, None)
     roles = compact.parse_answer(response)

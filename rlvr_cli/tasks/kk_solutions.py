@@ -38,11 +38,7 @@ def _fact(puzzle: KKPuzzle, person: int, knight: bool) -> str:
 
 
 class _Derivation:
-    """A search for the roles: propagate the implications of single statements, then suppose a role.
-
-    Args:
-        may_err: suppose random roles; False = the correct ones.
-    """
+    """A search for the roles: propagate implications, then suppose a role, the correct one unless ``may_err``."""
 
     def __init__(self, puzzle: KKPuzzle, rng: random.Random, *, may_err: bool) -> None:
         self.puzzle, self.rng, self.may_err = puzzle, rng, may_err
@@ -97,7 +93,6 @@ class _Derivation:
         return True
 
     def _consistent_roles(self, speaker: int, assigned: Roles, unknown: list[int]) -> Iterator[Roles]:
-        """Yield roles of ``unknown`` that are consistent with a speaker's statement."""
         for values in itertools.product((True, False), repeat=len(unknown)):
             roles = dict(zip(unknown, values, strict=True))
             everybody = [roles.get(person, assigned.get(person, True)) for person in range(len(self.puzzle.names))]

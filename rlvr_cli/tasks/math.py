@@ -211,11 +211,7 @@ class MathTask(AnswerTask):
         return problems
 
     def start_judging(self) -> JudgeSession:
-        """Compare answers in the pool as responses arrive, unless a plain comparison decides.
-
-        Takes at most the pool's deadline per distinct pair of answers, divided by its workers. No exception for any
-        string.
-        """
+        """Compare answers in the pool as responses arrive, within its deadline per distinct pair."""
         return _JudgeSession(self)
 
     def group_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
@@ -254,7 +250,6 @@ class MathTask(AnswerTask):
             return rows.make_problem(fields, rows.find_question(fields, where), "")
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """Draw ``count`` distinct word problems with a structure of ``split``."""
         rng = random.Random(stream_seed(seed, self.name, split))
         problems: dict[str, Problem] = {}
         idle = 0
@@ -270,8 +265,6 @@ class MathTask(AnswerTask):
 
 
 class _JudgeSession(JudgeSession):
-    """Judges responses by comparing answers in the shared pool."""
-
     def __init__(self, task: MathTask) -> None:
         # Imported here: loading a configuration creates no pool.
         from rlvr_cli.verify.pool import math_pool

@@ -81,15 +81,11 @@ def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, 
 def answer_verdict(
     kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
 ) -> Verdict:
-    """Return the verdict on an extracted answer.
+    """Return the verdict on an extracted answer; ``outcome``: of its comparison, None without an answer.
 
     ``too_long``: the response reached the token limit before an answer. After a ``timeout`` (or death) of the
     comparison and for an unparsable gold answer the response is not scorable and the reward is NaN. ``unparsed`` with a
     reward: the answer is not mathematics, or too long, so it is wrong.
-
-    Args:
-        outcome: of the comparison with the gold answer; None without an answer.
-        answer: the spelling for votes.
     """
     correct = outcome is not None and outcome.equal is True
     components = _reward_parts(kind, reading.format, correct)
@@ -200,7 +196,7 @@ class AnswerTask(Task):
         return self.row_problem({"id": identity, "subgroup": origin.source, **record}, origin.where)
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
-        """Return the problem of a row's fields. Raises LeftOut for a row that cannot be judged."""
+        """Return the problem of a row's fields. Raises SkippedRow for a row that cannot be judged."""
         return self.problem_from(fields, where)
 
     def belongs_to_dev(self, problem: Problem) -> bool:
@@ -220,10 +216,7 @@ class AnswerTask(Task):
         )
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Yield the problem's worked solution in the style of the prompts.
-
-        Raises UserError for a loaded problem without ``solution``.
-        """
+        """Yield the worked solution in the style of the prompts. Raises UserError without ``solution``."""
         solution, answer = problem.data["solution"], problem.data["answer"]
         if not solution:
             raise UserError(

@@ -48,7 +48,6 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
 
 
 def find_question(fields: dict[str, Any], where: str) -> str:
-    """Return the question of a row. Raises UserError if it is missing or not text."""
     name = next((name for name in _QUESTIONS if fields.get(name) is not None), None)
     if name in (None, "prompt") and _nested(fields, "extra_info", "question") is not None:
         name, fields = "question", fields["extra_info"]
@@ -65,7 +64,6 @@ def find_question(fields: dict[str, Any], where: str) -> str:
 
 
 def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
-    """Return a problem with id, subgroup and solution from ``fields``."""
     identity = fields.get("id")
     if identity is None:
         identity = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -43,9 +43,7 @@ _OBJECTS = ("marbles", "stamps", "shells", "cards", "coins", "beads")
 class Step:
     """A sentence that derives the number of ``person`` from that of ``of``.
 
-    Attributes:
-        number: the second operand, 2 for half; None for ``and``.
-        other: the second person of ``and``.
+    ``number``: the second operand, 2 for half; None for ``and``. ``other``: the second person of ``and``.
     """
 
     person: str
@@ -66,7 +64,6 @@ class Story:
 
     @property
     def needed(self) -> tuple[Step, ...]:
-        """The steps up to the target."""
         people = [step.person for step in self.steps]
         return self.steps[: people.index(self.target) + 1]
 
@@ -84,7 +81,6 @@ class Story:
 
 
 def operand(step: Step, values: Mapping[str, int]) -> int:
-    """Return the second operand of a step. Raises KeyError for an undefined person."""
     return step.number if step.number is not None else values[step.other or ""]
 
 
@@ -123,7 +119,6 @@ def _draw_step(rng: random.Random, person: str, of: str, other: str) -> Step:
 
 
 def write_question(story: Story, rng: random.Random) -> str:
-    """Return the story in English; ``rng`` chooses the objects."""
     objects = rng.choice(_OBJECTS)
     sentences = [f"{story.first} has {story.start} {objects}.", *(_format_step(step, objects) for step in story.steps)]
     return " ".join([*sentences, f"How many {objects} does {story.target} have?"])
@@ -141,7 +136,6 @@ def _format_step(step: Step, objects: str) -> str:
 
 
 def write_solution(story: Story) -> str:
-    """Return the calculation, a sentence per person."""
     values = story.values()
     signs = {"*": r"\cdot", "/": r"\div"}
     lines = [f"{story.first} has ${story.start}$."]
@@ -161,10 +155,7 @@ def story_problem(story: Story, rng: random.Random) -> Problem:
 
 
 def add_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Problem:
-    """Add the story of the row, if it is a list (another data set has a text column ``story``).
-
-    Raises UserError if the story is malformed or has another answer.
-    """
+    """Add the row's story, if it is a list. Raises UserError if it is malformed or has another answer."""
     row = fields.get("story")
     if not isinstance(row, list):
         return problem
@@ -182,7 +173,6 @@ def to_row(story: Story) -> list[list[Any]]:
 
 
 def from_row(value: Any, where: str) -> Story:
-    """Parse a story of ``to_row``. Raises UserError."""
     try:
         (first, start), *rows, (target,) = value
         story = Story(first, start, tuple(_read_step(*row) for row in rows), target)
@@ -227,13 +217,12 @@ CLEAN = Noise()
 
 
 def compact_vocabulary() -> list[str]:
-    """Return the vocabulary in a fixed order."""
     words = ["?", ".", ";", "=", "+", "-", "*", "/", "has", "more", "fewer", "than", "times", "half", "of", "and"]
     return [*words, OPENING, "</think>", r"\boxed{", "}", *NAMES, *map(str, range(TOP + 1))]
 
 
 def write_compact_prompt(story: Story, *, opened: bool = True) -> str:
-    """Return the compact prompt; ``opened``: ends in `<think>`, else the response begins with it."""
+    """Return the compact prompt; if ``opened`` it ends in `<think>`, else the response begins with that."""
     words = [f"{story.first} has {story.start} ."]
     words += [_format_compact_step(step, "?" if step.person == story.target else "has") for step in story.steps]
     return " ".join([*words, *([OPENING] if opened else [])])

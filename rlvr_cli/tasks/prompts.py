@@ -33,14 +33,9 @@ def chat_prompt(
     alternative: str = "none",
     options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Render the first conversation that the chat template accepts.
+    """Render the first of equivalent conversations that the chat template accepts: some have no system turn.
 
-    Args:
-        conversations: equivalent ones, best first: some templates have no system turn.
-        alternative: a remedy for the error message.
-        options: variables of the template.
-    Raises:
-        UserError: the template accepts none, or exceeds the limits.
+    ``alternative``: a remedy for the message of the UserError if it accepts none.
     """
     errors: list[str] = []
     for messages in conversations:
@@ -56,7 +51,6 @@ def chat_prompt(
 
 
 def is_conversation(value: Any) -> bool:
-    """Return whether a value is a conversation: a non-empty list of messages."""
     messages = value if isinstance(value, list) else []
     complete = (
         isinstance(message, dict) and {type(message.get(key)) for key in _KEYS} == {str} for message in messages
@@ -86,16 +80,10 @@ def conversation_variants(messages: Sequence[Message]) -> list[Sequence[Message]
 def conversation_prompt(
     tokenizer: Any, messages: Sequence[Message], *, alternative: str, options: Mapping[str, Any] | None = None
 ) -> str:
-    """Render a conversation that ends with a user's turn, for any tokenizer.
+    """Render a conversation that ends with a user's turn, for any tokenizer; ``alternative``: a remedy for the message.
 
-    For a template without system turns the system turn is merged into the user's; without a template the turns are
-    joined by blank lines.
-
-    Args:
-        alternative: a remedy for the error message.
-        options: variables of the template.
-    Raises:
-        UserError: as :func:`chat_prompt`; assistant's turns without a chat template.
+    A template without system turns gets a merged user's turn; without a template the turns are joined by blank lines.
+    Raises UserError as :func:`chat_prompt`, and for assistant's turns without a chat template.
     """
     if has_template(tokenizer):
         return chat_prompt(tokenizer, *conversation_variants(messages), alternative=alternative, options=options)
@@ -149,11 +137,9 @@ def _template_variables(templates: Iterable[str]) -> set[str]:
 
 
 def apply_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
-    """Render the messages and the header of the assistant's turn with the chat template.
+    """Render messages and the header of the assistant's turn.
 
-    Raises:
-        TemplateFailure: the template raises for these messages.
-        UserError: it exceeds the limits.
+    Raises TemplateFailure if the template refuses the messages, UserError if it exceeds the limits.
     """
     # Imported here: read-only commands need no template engine.
     from jinja2 import TemplateError
@@ -181,10 +167,7 @@ class TemplateRenderer:
         self._failure = ""
 
     def render(self, columns: Mapping[str, Any], where: str) -> str:
-        """Render the template for the row at ``where``.
-
-        Raises UserError; after a template exceeded its limits, for every further row.
-        """
+        """Render the template for a row. Raises UserError; after an exceeded limit, for every further row."""
         location = f"{where}: task.prompt_template"
         if not self._failure:
             try:

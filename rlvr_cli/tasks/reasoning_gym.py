@@ -136,7 +136,6 @@ class ReasoningGym(Task):
                 yield Contradiction(("task.options",), message)
 
     def check_requirements(self) -> None:
-        """Raise UserError if the package is missing, and for unknown data sets and options."""
         if installed_version() is None:
             raise UserError("task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]'.")
         if os.environ.get("PYTHONHASHSEED", "0") != "0":
@@ -160,7 +159,6 @@ class ReasoningGym(Task):
         return sorted(drawn, key=lambda problem: stream_seed(seed, "rg", split, "order", problem.id))
 
     def _draw_problems(self, name: str, split: Split, count: int, seed: int) -> list[Problem]:
-        """Draw distinct problems of a data set. Raises UserError if it is exhausted."""
         problems: dict[str, Problem] = {}
         drawn = last = 0
         while len(problems) < count:
@@ -221,7 +219,6 @@ class ReasoningGym(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts of verifiers in workers. Raises RunError if no worker can be started."""
         pool = _pool(self.deadline)
         answers = [last_tagged(response) or None for response in responses]
         scores = [

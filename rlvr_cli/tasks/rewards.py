@@ -42,8 +42,7 @@ _NONE_CALLS, _NONE_ROWS = 3, 32
 class RewardFailure:
     """The failure of a reward function on a completion.
 
-    Attributes:
-        reason: error, timeout or died. message: with file and, if known, line.
+    ``reason``: error, timeout or died. ``message``: with file and, if known, line.
     """
 
     reason: str
@@ -67,11 +66,6 @@ def worker_limits(timeout: float, memory_mib: int) -> Limits:
 
 
 def job_failure(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
-    """Convert a job's error to a failure.
-
-    Args:
-        where: the function, as `my_rewards.py: accuracy`. seconds: the timeout, if different from ``limits.seconds``.
-    """
     if isinstance(error, JobTimeout):
         took = f"{limits.seconds if seconds is None else seconds:g} s and was killed"
         took = f"{limits.loading:g} s to load" if error.loading else took
@@ -89,20 +83,15 @@ class Failures:
         self._printed, self._most = set[str](), 0
 
     def warn_once(self, message: str, more: str = "") -> None:
-        """Print a message once."""
         if message not in self._printed and len(self._printed) < _NOTICES:
             self._printed.add(message)
             print_stderr(f"{message}{more}.")
 
     def check_failure_rate(self, values: Sequence[Any], describe_row: Callable[[int], str], share: float) -> None:
-        """Print the failures among ``values``.
+        """Print the failures among ``values``; ``describe_row`` describes a row in a message.
 
-        Args:
-            describe_row: returns the description of a row for a message.
-            share: the maximum share of failures, relative to the largest call so far, since later calls may have few
-                rows (groups replaced by dynamic sampling). Unless it is 0, one of several rows may always fail.
-        Raises:
-            RunError: more failed.
+        Raises RunError if more than ``share`` failed, relative to the largest call so far, since later calls may have
+        few rows (groups replaced by dynamic sampling). Unless ``share`` is 0, a single row of several may always fail.
         """
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
         summary = f"{len(failed)} of {len(values)} completions have no reward"
@@ -122,11 +111,7 @@ def describe_row(problem: Problem, response: str) -> str:
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """A user's reward function.
-
-    Attributes:
-        where: its name in messages: `my_rewards.py: accuracy`.
-    """
+    """A user's reward function. ``where``: its name in messages: `my_rewards.py: accuracy`."""
 
     where: str
     target: Target
@@ -138,14 +123,10 @@ class RewardFunction:
         return shared_pool(self.target, self.limits)
 
     def submit(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
-        """Submit a call for ``count`` completions."""
         return self.pool.submit({"count": count, "columns": columns}, seconds)
 
     def collect(self, future: Future[Any]) -> Rewards:
-        """Wait for the values of a call.
-
-        Raises JobError if the call failed, and RunError if its result is not a list of ``count`` values.
-        """
+        """Wait for the values of a call. Raises JobError if it failed, RunError unless it returned ``count`` values."""
         answer = future.result()
         if "wrong" in answer:
             raise RunError(f"task.reward: {self.where} {answer['wrong']}")
@@ -160,10 +141,7 @@ class RewardFunction:
         )
 
     def call_per_row(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
-        """Call the function per row, after the batched call failed.
-
-        The calls share the timeout of one call; rows after it keep ``failure``.
-        """
+        """Call the function per row after the batched call failed; rows beyond its timeout keep ``failure``."""
         until = time.monotonic() + self.limits.seconds
         alone = max(1.0, _ALONE * self.limits.seconds)
         values: list[Value] = [failure] * count
@@ -182,7 +160,6 @@ class RewardFunction:
         return Rewards(values, logged)
 
     def failure(self, error: JobError, seconds: float | None = None) -> RewardFailure:
-        """Return the failure of a call; ``seconds``: the timeout, if different from the limits'."""
         failure = job_failure(error, self.where, self.limits, seconds)
         return RewardFailure(failure.reason, f"task.reward: {failure.message}")
 
@@ -212,8 +189,6 @@ def _load_function(written: str, timeout: float, memory_mib: int) -> RewardFunct
 
 
 class RewardFunctions:
-    """The reward functions of a task and their failures."""
-
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
         self.functions = functions
         self.failures = Failures()
@@ -221,7 +196,6 @@ class RewardFunctions:
         self._all_none = True
 
     def load(self) -> None:
-        """Import the files. Raises UserError with every error."""
         problems = []
         for function, loaded in [(function, function.pool.submit(None)) for function in self.functions]:
             try:
@@ -236,11 +210,7 @@ class RewardFunctions:
     ) -> list[Rewards]:
         """Return the rewards of each function. Functions run concurrently; a failed call is repeated per row.
 
-        Args:
-            describe_row: returns the description of a row for a message.
-            share: the maximum share of failed rows.
-        Raises:
-            RunError: more failed, or a function has a wrong signature or return type.
+        Raises RunError if more than ``share`` of the rows failed, or for a wrong signature or return type.
         """
         futures = [function.submit(columns, count) for function in self.functions]
         results = []

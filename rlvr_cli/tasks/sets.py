@@ -17,7 +17,6 @@ from rlvr_cli.tasks.problem import DataSet
 
 
 def task_kinds() -> Mapping[str, type[Task]]:
-    """Return the task classes by name."""
     _define_all()
     return Task.kinds  # type: ignore[return-value]
 
@@ -28,7 +27,6 @@ def _define_all() -> None:
 
 
 def data_sets() -> Mapping[str, DataSet]:
-    """Return the data sets of all tasks by name."""
     kinds = task_kinds().items()
     return {name: replace(data_set, task=task) for task, kind in kinds for name, data_set in kind.sets.items()}
 
@@ -76,7 +74,6 @@ def is_generated(data: str) -> bool:
 
 
 def benchmarks() -> tuple[str, ...]:
-    """Return the names of the data sets with test problems."""
     return tuple(name for name, data_set in data_sets().items() if "test" in data_set.files)
 
 
@@ -85,11 +82,7 @@ def generated_names() -> tuple[str, ...]:
 
 
 def check_problems(task: Task, splits: Sequence[str]) -> None:
-    """Check, without reading rows, that the data has every split.
-
-    Raises:
-        UserError: a data set lacks a split or is not in its folder; the data does not exist; an unused folder.
-    """
+    """Check, without reading rows, that the data has every split. Raises UserError, also for an unused folder."""
     check_folder(task)
     if task.is_generated:
         return
@@ -134,9 +127,6 @@ def problems_name(task: str, data: str) -> str:
     """Return the unique name of a source of problems in outputs, records and comparisons.
 
     The data set's name (also for its hub id), else the name of the file or folder with its ending, or the hub id.
-
-    Args:
-        task: the task's name. data: `task.data`.
     """
     if data in data_sets():
         return data

@@ -58,9 +58,8 @@ class Setting:
 class Average:
     """An unweighted mean of a suite's figures.
 
-    Attributes:
-        figures: (benchmark, figure) pairs.
-        by_subgroup: whether each subgroup of the benchmark is a separate figure, as K&K's numbers of people.
+    ``figures``: (benchmark, figure) pairs. ``by_subgroup``: whether each subgroup of the benchmark is a separate
+    figure, as K&K's numbers of people.
     """
 
     name: str
@@ -96,12 +95,10 @@ SUITES = {name: _read_suite(name, **entry) for name, entry in _ENTRIES.items()}
 
 
 def evaluation_names() -> tuple[str, ...]:
-    """Return every name that `--benchmark` accepts."""
     return (*benchmarks(), *generated_names(), *SUITES)
 
 
 def unknown_name_errors(names: Sequence[str], key: str) -> list[str]:
-    """Return an error for each unknown name in the option ``key``."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
     errors = [f'{key}: unknown benchmark "{name}".{did_you_mean(name, evaluation_names())}' for name in unknown]
     if errors:

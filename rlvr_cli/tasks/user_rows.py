@@ -183,7 +183,6 @@ class UserRows(Task):
     # Rows
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """Return the problem of a row's JSON columns. Raises UserError."""
         data = self._select_json_columns({key: value for key, value in fields.items() if key != "id"}, where)
         content = self._prompt_content(self._rename_columns(data, where), where)
         text = content if isinstance(content, str) else "\n\n".join(message["content"] for message in content)
@@ -224,7 +223,6 @@ class UserRows(Task):
         return problems
 
     def check_requirements(self) -> None:
-        """Load the functions and try them on local rows. Raises UserError."""
         self._functions.load()
         if local_path(self.data).exists():
             self.problems("train", len(_TRIAL_RESPONSES), 0)
@@ -275,7 +273,6 @@ class UserRows(Task):
         ]
 
     def _hub_splits(self) -> dict[str, str]:
-        """Map train, dev and test to the hub data set's splits. Raises UserError."""
         names = list_hub_splits(*parse_hub_id(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         splits = {split: name for split, usual_names in usual.items() for name in usual_names[::-1] if name in names}
@@ -289,7 +286,6 @@ class UserRows(Task):
     # Prompts
 
     def _rename_columns(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Rename the columns by ``columns``. Raises UserError for a missing column."""
         missing = [old for old in self.columns.values() if old not in data]
         if missing:
             mapping = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
@@ -356,7 +352,6 @@ class UserRows(Task):
 
     @cached_property
     def _tried_columns(self) -> set[tuple[str, ...]]:
-        """The sets of columns on which the functions were tried."""
         return set()
 
     def _try_functions(self, problems: Sequence[Problem]) -> None:
@@ -378,10 +373,7 @@ class UserRows(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts; each function is called once, with all rows.
-
-        Raises RunError if more than the share ``reward_failures`` failed, or no completion ever had a reward.
-        """
+        """Return the verdicts, each function called once. Raises RunError for too many failures, or never a reward."""
         if not problems:
             return []
         results = self._compute_rewards(problems, responses, token_ids, self.reward_failures)

@@ -181,7 +181,6 @@ class SandboxedTask(Task):
         return Failures()
 
     def check_requirements(self) -> None:
-        """Generate two problems (or read local ones) and judge a response to each. Raises UserError."""
         if self.is_generated:
             self._run_job({"try": 2}, "its trial", UserError)
         elif local_path(self.data).exists():
@@ -251,7 +250,6 @@ class SandboxedTask(Task):
         return cast("str | list[dict[str, str]]", prompt)
 
     def to_problem(self, row: Any, where: str) -> Problem:
-        """Return the problem of a row. Raises RunError."""
         if not isinstance(row, dict):
             raise self._invalid_result("problems", row, f"a dict ({where})")
         data = {key: value for key, value in row.items() if key != "id"}
@@ -271,10 +269,7 @@ class SandboxedTask(Task):
         return Problem(identity, question, data, problem.subgroup)
 
     def generate_problems(self, split: Split, count: int, seed: int) -> list[Problem]:
-        """Return distinct problems of the user's `problems`; splits share no prompt, for any seed.
-
-        Raises RunError if there are too few.
-        """
+        """Return distinct problems of the user's `problems`; splits share no prompt. Raises RunError for too few."""
         excluded, wanted = self._excluded_prompts, count if split == "train" else self.held_out
         if excluded is None:
             wanted = count
@@ -374,7 +369,6 @@ class SandboxedTask(Task):
         return iter(rows)
 
     def judge_response(self, problem: Problem, response: str) -> Verdict:
-        """Return the verdict of the user's `judge`. Raises RunError if it is invalid."""
         judgement = run_async(self.task.judge(_problem_row(problem), response))
         fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
         components, answer = fields.get("parts", {}), fields.get("answer", extract_vote(response))
@@ -415,8 +409,6 @@ class SandboxedTask(Task):
 
 
 class _JudgeSession(JudgeSession):
-    """Judges responses in worker processes, each as a separate job."""
-
     def __init__(self, task: SandboxedTask) -> None:
         self._task, self._pool = task, task.pool
         self._rows: list[tuple[Problem, str, Future[Any]]] = []
@@ -426,7 +418,6 @@ class _JudgeSession(JudgeSession):
         self._rows.append((problem, response, self._pool.submit(job)))
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdicts. Raises RunError if more than the allowed share failed."""
         results = [self._result(future) for _, _, future in self._rows]
         self._task.failures.check_failure_rate(
             results, lambda row: describe_row(*self._rows[row][:2]), self._task.reward_failures

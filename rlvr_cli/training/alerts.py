@@ -18,9 +18,7 @@ from rlvr_cli.training.progress import Reporter
 class TrainingAlerts:
     """Monitor of the rows of metrics.jsonl, in every process.
 
-    Args:
-        accelerator: synchronizes the processes before they stop.
-        peak_lr: the run's learning rate.
+    ``accelerator``: synchronizes the processes before they stop. ``peak_lr``: the run's learning rate.
     """
 
     thresholds = Thresholds()
@@ -34,19 +32,16 @@ class TrainingAlerts:
         self._started: list[Alert] = []
 
     def resume(self) -> None:
-        """Replay the recorded rows."""
         for row in read_jsonl(self.run.metrics_path):
             self._monitor.add(row)
 
     def observe(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Add a row and return its alert columns."""
         self._started = self._monitor.add(row)
         return self._monitor.fields(
             row["rollout"], collapse=self.train.on_collapse != "off", signal=self.train.on_no_signal != "off"
         )
 
     def report(self) -> None:
-        """Report the alerts that the last row started. Raises JointError if one stops the run."""
         for alert in self._started:
             key = "on_no_signal" if alert.name == NO_SIGNAL else "on_collapse"
             reaction = getattr(self.train, key)

@@ -22,11 +22,7 @@ COUNTERS = "counters.json"
 
 
 def save_optimizer(folder: Path, state_dict: dict[str, Any], name: str = OPTIMIZER) -> None:
-    """Write ``torch.optim.Optimizer.state_dict()``: tensors as safetensors, hyper-parameters as JSON.
-
-    Args:
-        name: of the files, without extension.
-    """
+    """Write ``torch.optim.Optimizer.state_dict()``: tensors as safetensors, hyper-parameters as JSON."""
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, dict[str, Any]] = {}
     for index, entries in state_dict["state"].items():
@@ -54,7 +50,6 @@ def load_optimizer(folder: Path, name: str = OPTIMIZER) -> dict[str, Any]:
 
 
 def random_states() -> dict[str, Tensor]:
-    """Return the states of this process's global random generators."""
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     states = {
@@ -72,7 +67,6 @@ def random_states() -> dict[str, Tensor]:
 
 
 def restore_random_states(states: dict[str, Tensor]) -> None:
-    """Restore :func:`random_states`."""
     torch.set_rng_state(states["torch"])
     version, *internal = states["python"].tolist()
     gauss = states["python.gauss"].tolist()
@@ -85,7 +79,7 @@ def restore_random_states(states: dict[str, Tensor]) -> None:
 
 
 def pack_process(buffer: Sequence[dict[str, Tensor]]) -> bytes:
-    """Serialize a process's random states and rollout buffer as safetensors."""
+    """Serialize the random states and rollout buffer as safetensors."""
     tensors = {f"random.{name}": value for name, value in random_states().items()}
     for index, rows in enumerate(buffer):
         tensors |= {f"buffer.{index}.{key}": value.detach().cpu().clone() for key, value in rows.items()}

@@ -36,9 +36,7 @@ from rlvr_cli.training.zero import Zero
 class Checkpointer(TrainerCallback):
     """Saves every ``checkpoint.every`` steps and when the training stops, keeps the newest, and resumes.
 
-    Args:
-        trainer: a :class:`RunTrainer`.
-        use_cache: the model's configured `use_cache`, which the trainer disables.
+    ``use_cache``: the model's configured `use_cache`, which the trainer disables.
     """
 
     def __init__(self, trainer: Any, *, use_cache: bool) -> None:
@@ -156,7 +154,6 @@ class Checkpointer(TrainerCallback):
         return folder
 
     def _shard_name(self) -> str:
-        """Return the file name, without extension, of this process's optimizer shard."""
         return f"{checkpoint_state.OPTIMIZER}-{self.trainer.accelerator.process_index}"
 
     # --- resume ------------------------------------------------------------------------------------------------
@@ -185,7 +182,6 @@ class Checkpointer(TrainerCallback):
             self._resuming = None
 
     def _restore(self, checkpoint: Path) -> None:
-        """Restore optimizer, schedule, counters and position from ``checkpoint``."""
         trainer, inner = self.trainer, checkpoint / checkpoint_state.FOLDER
         counters = json.loads((inner / checkpoint_state.COUNTERS).read_text(encoding="utf-8"))
         if counters["processes"] != trainer.accelerator.num_processes:

@@ -21,8 +21,7 @@ from rlvr_cli.tasks.files import BadRow, find_text_error, is_jsonl, parse_json, 
 class Demonstration:
     """Token ids of a prompt and of a completion that ends with the end-of-sequence token.
 
-    Attributes:
-        wording: the problem's, or the prompt's text from a file.
+    ``wording``: the problem's, or the prompt's text from a file.
     """
 
     prompt: tuple[int, ...]
@@ -32,12 +31,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class SFTMethod:
-    """Supervised fine-tuning: minimises the mean negative log-likelihood of the completions' tokens.
-
-    Attributes:
-        source: description of the demonstrations' source.
-        demonstrations: in the order of the data.
-    """
+    """Supervised fine-tuning: minimises the mean negative log-likelihood of the completions' tokens."""
 
     source: str
     demonstrations: tuple[Demonstration, ...]
@@ -57,10 +51,7 @@ class SFTMethod:
 
 
 def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
-    """Load and tokenize the demonstrations of ``config.method``.
-
-    Raises UserError for a task without solutions, an unreadable file, and every invalid row.
-    """
+    """Load and tokenize the demonstrations. Raises UserError without solutions, and for every invalid row."""
     encoder = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
     path = config.method.demonstration_file
     if path is not None:
@@ -74,9 +65,8 @@ def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) 
 class _Encoder:
     """Tokenizer of demonstrations.
 
-    Attributes:
-        max_tokens: of a completion, including the end-of-sequence token.
-        positions: the model's limit of prompt and completion together; None = no limit.
+    ``max_tokens``: of a completion, including the end-of-sequence token. ``positions``: the model's limit of prompt and
+    completion together; None = no limit.
     """
 
     tokenizer: Any
@@ -84,7 +74,6 @@ class _Encoder:
     positions: int | None
 
     def encode(self, name: str, text: str) -> list[int]:
-        """Tokenize ``text`` without special tokens. Raises BadRow for text that the tokenizer cannot represent."""
         if problem := find_text_error(text):
             raise BadRow(f"{name}: {problem}")
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -97,7 +86,6 @@ class _Encoder:
         return ids
 
     def make_demonstration(self, prompt: Sequence[int], completion: str, wording: str) -> Demonstration:
-        """Tokenize ``completion``. Raises BadRow for tokens beyond the limits."""
         ids, end = self.encode("completion", completion), self.tokenizer.eos_token_id
         ids = ids if ids[-1] == end else [*ids, end]
         if len(ids) > self.max_tokens:
@@ -114,10 +102,7 @@ class _Encoder:
 
 
 def _load_solutions(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
-    """Return the first worked solution of each training problem that fits, and the number of problems without any.
-
-    Judges the decoded tokens, which the model learns.
-    """
+    """Return the first solution of each problem that fits, judged as decoded tokens, and the number without any."""
     demonstrations, errors, solved = [], [], []
     style = " Is task.style the style of the model?" if hasattr(task, "style") else ""
     training = task.problems("train", config.method.demonstration_count or 0, config.run.seed)
@@ -156,7 +141,6 @@ def _load_solutions(config: Config, task: Task, encoder: _Encoder) -> tuple[list
 
 
 def _load_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
-    """Load a JSONL file of prompt and completion. Raises UserError with the line of every invalid row."""
     if not path.exists():
         raise UserError(f"method.data={str(path)!r}: no such file. Name a .jsonl file of prompt and completion.")
     if path.is_dir() or not is_jsonl(path):

@@ -21,10 +21,7 @@ def load_extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
 
 
 def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
-    """Raise UserError if ``run`` cannot be resumed, or not with ``overrides``.
-
-    These can only increase `train.rollouts`, and not before a submitted run has started.
-    """
+    """Raise UserError if ``run`` cannot be resumed with ``overrides``, which may only increase `train.rollouts`."""
     others = [text for text in overrides if text.partition("=")[0] != KEY]
     if others:
         raise UserError(
@@ -41,10 +38,7 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
 
 
 def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
-    """Write ``overrides``, and an interrupted extension, to the run's configuration; return lines for the user.
-
-    The caller must hold the run's lock. Raises UserError as :func:`check_extension`.
-    """
+    """Write ``overrides`` and an interrupted extension to the locked run; return lines for the user."""
     check_extension(run, overrides)
     manifest, interrupted = run.read_manifest(), _interrupted(run)
     before = load_config([run.config_path], overrides=interrupted, import_files=True)

@@ -61,7 +61,6 @@ class StepMeter:
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
 
     def add_rollout(self) -> None:
-        """Count the terms executed on the rollout just scored."""
         self.executed.update(self.method.rollout_terms())
 
     def begin_step(self, mask: Tensor) -> None:
@@ -126,7 +125,6 @@ class StepMeter:
         self._sums[first : first + 2] += torch.stack([aux_loss.detach() * share, share]).double()
 
     def take_sums(self) -> Tensor:
-        """Return and reset the sums, in the order of ``SUMS``."""
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         return sums
 

@@ -76,9 +76,8 @@ def gather_rows(
 ) -> TensorRows:
     """Return the rows of all processes, in the order of the processes, padded to a common width.
 
-    Args:
-        rows: this process's columns (n,), (n, 1) or (n, T).
-        gather: concatenates a tensor of equal shape on all processes along its first dimension.
+    ``rows``: this process's columns (n,), (n, 1) or (n, T). ``gather``: concatenates a tensor of equal shape on all
+    processes along its first dimension.
     """
     if processes == 1:
         return dict(rows)
@@ -178,7 +177,6 @@ class _Pass:
     completion: int = 0
 
     def add(self, chunk: list[TokenRow]) -> None:
-        """Add rows of a new prompt."""
         self.rows += len(chunk)
         self.prompts += 1 if self.shared else len(chunk)
         self.prompt = max(self.prompt, *(row.prompt for row in chunk))

@@ -39,8 +39,6 @@ from rlvr_cli.training.zero import propagate_nonfinite
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
-    """Trainer of a run with a policy-gradient method."""
-
     rollouts: RolloutSource
     meter: StepMeter
     sampler_checked = False

@@ -74,7 +74,6 @@ class PreparedRun:
         return digest([digest(problem.fields) for problem in self.problems])
 
     def trained_on(self) -> set[str]:
-        """Return the digests of the problems of this training and of those of its base model."""
         if isinstance(self.method, SFTMethod):
             wordings = [row.wording for row in self.method.demonstrations]
         else:
@@ -99,9 +98,8 @@ class PreparedRun:
 class RunParts:
     """The inputs of a run's trainer.
 
-    Attributes:
-        stop: set by a signal; the training stops after the current step.
-        executed: the counter of executed terms of the method.
+    ``stop``: set by a signal; the training stops after the current step. ``executed``: the counter of executed terms of
+    the method.
     """
 
     prepared: PreparedRun
@@ -250,11 +248,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
 
 
 def _choose_dtype(config: Config, device: str) -> str:
-    """Return the number format of the weights: `float32` or `bfloat16`.
-
-    Trained weights are float32, since bfloat16 rounds small optimizer steps away. The frozen base of an adapter is
-    bfloat16, like the forward pass, on a GPU that supports it.
-    """
+    """Return bfloat16 for an adapter's base on a GPU, else float32, since bfloat16 rounds small steps away."""
     if config.model.dtype != "auto":
         return config.model.dtype
     from rlvr_cli.models.gpu import has_bfloat16
@@ -299,7 +293,6 @@ def _adapter_base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
 
 
 def _choose_engine(config: Config, model: Any) -> tuple[Engine, str]:
-    """Choose the sampler of ``model``, wrapped for adapters if it has any; return it and the reason."""
     from rlvr_cli.models.adapter import merge_adapters, wrap_engine
     from rlvr_cli.models.sampling.local import sample
     from rlvr_cli.models.sampling.transformers import choose_engine
@@ -314,7 +307,6 @@ def _choose_engine(config: Config, model: Any) -> tuple[Engine, str]:
 
 
 def _load_vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
-    """Load vLLM in this process, or connect to its server."""
     from rlvr_cli.models.adapter import merge_adapters
     from rlvr_cli.training.vllm_engine import VllmEngine
     from rlvr_cli.training.vllm_server import VllmServer
@@ -329,7 +321,6 @@ def _load_vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
-    """Raise UserError if evaluations during training cannot sample the model, or would exceed its positions."""
     from rlvr_cli.models.adapter import merge_adapters
     from rlvr_cli.models.sampling.transformers import choose_engine
 

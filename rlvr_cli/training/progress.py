@@ -89,7 +89,6 @@ class Reporter:
             self._stop, stop.announce = stop, False
 
     def end(self) -> None:
-        """Stop the live display; later lines are printed below it."""
         if self._live is not None:
             self._activity, self._stop = "", None
             with tolerate_write_errors(self.console):
@@ -97,7 +96,6 @@ class Reporter:
             self._live = None
 
     def show(self, text: Cell) -> None:
-        """Print a line, and log it."""
         self.log(str(text))
         print_line(self.console, text)
 
@@ -111,7 +109,6 @@ class Reporter:
         self._bar.update(self._task, completed=rollout)
 
     def add_sampled(self, tokens: int) -> None:
-        """Add ``tokens`` to those sampled for the current rollout."""
         self._sampled += tokens
         self.show_activity(f"sampling: {self._sampled:,} tokens")
 

@@ -90,7 +90,6 @@ class Recorder(TrainerCallback):
             self.alerts.report()
 
     def _evaluate(self, rollouts: int) -> dict[str, Any] | None:
-        """Evaluate if due; return the metrics in rank 0, else None."""
         if self.evaluate is None or rollouts % self.trainer.config.validation.every:
             return None
         self.trainer.reporter.show_activity(
@@ -113,11 +112,7 @@ class Recorder(TrainerCallback):
 class Skips:
     """Counter of skipped non-finite steps (``train.on_nonfinite``, ``train.max_skips``).
 
-    Args:
-        show: shows the user a line.
-
-    Attributes:
-        count: skipped steps, and rollouts with skipped rewards.
+    ``show``: shows the user a line. ``count``: skipped steps, and rollouts with skipped rewards.
     """
 
     def __init__(self, settings: TrainConfig, show: Callable[[str], None]) -> None:

@@ -33,10 +33,7 @@ TOKEN_RECORD_GROUPS = 2
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:
-    """Return ``rows`` problem indices in training order, with a new permutation for each epoch.
-
-    A shorter run's order is a prefix of a longer run's.
-    """
+    """Return ``rows`` problem indices, permuted anew in each epoch; a shorter order is a prefix of a longer one."""
     order: list[int] = []
     epoch = 0
     while len(order) < rows:
@@ -110,11 +107,8 @@ class RolloutSource:
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """Sample and judge a completion for each entry of ``problems``, this process's rows from ``first_row`` on.
 
-        Replaces groups of equal rewards by groups of other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
-        arXiv:2503.14476, section 3.2).
-
-        Raises RunError for a non-finite reward of a scored completion, unless ``train.on_nonfinite`` is ``skip``, which
-        excludes the completion from the update.
+        Replaces groups of equal rewards by other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
+        arXiv:2503.14476, section 3.2). A non-finite reward raises RunError, unless ``train.on_nonfinite`` is ``skip``.
         """
         self.rollout, self.first_row = rollout, first_row
         self.slots = [_Slot(problem) for problem in problems]
@@ -209,10 +203,7 @@ class RolloutSource:
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """Return the groups of the whole batch whose rewards are all equal, ignoring unscorable completions.
-
-        Compared in float32, as in training: float64 sums of the same components depend on their order.
-        """
+        """Return the groups with equal rewards in float32, as in training, without unscorable completions."""
         size = self.config.rollout.group_size
         rows = self.gather(
             [
@@ -313,8 +304,6 @@ class RolloutSource:
 
 @dataclass
 class _Slot:
-    """A completion of this process: its problem's index, tokens and verdict."""
-
     problem: int
     prompt: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)

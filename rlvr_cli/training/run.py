@@ -76,8 +76,6 @@ class _Resumption:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The environment of a training: processes, stop request, and a callback with the run's folder."""
-
     world: World = ALONE
     stop: StopRequest = field(default_factory=StopRequest)
     on_start: Callable[[Path], None] = lambda run: None
@@ -88,10 +86,7 @@ def start_training(
 ) -> RunEnd:
     """Train a new run. Raises UserError before the training starts, RunError during it.
 
-    Every process calls it; only rank 0 writes.
-
-    Args:
-        command: the command line to record; None = that of this process.
+    Every process calls it; only rank 0 writes. ``command``: the command line to record; None = that of this process.
     """
     context = context or RunContext()
     root = Path(config.run.dir)
@@ -169,14 +164,10 @@ def _lock_run(run: RunDir, world: World) -> Iterator[None]:
 def resume_training(
     run: RunDir, *, console: Console, rollouts: int | None = None, context: RunContext | None = None
 ) -> RunEnd:
-    """Resume ``run`` from its newest valid checkpoint, or from the start if there is none.
+    """Resume ``run`` from its newest valid checkpoint, or from the start; ``rollouts``: a new number extends the run.
 
-    Every process calls it; only rank 0 writes, after all checks.
-
-    Args:
-        rollouts: the new number of rollouts, which extends the run.
-    Raises:
-        UserError: the run is finished or in use, its configuration was edited, or all of its checkpoints are damaged.
+    Every process calls it; only rank 0 writes, after all checks. Raises UserError if the run is finished or in use, its
+    configuration was edited, or all of its checkpoints are damaged.
     """
     context = context or RunContext()
     overrides = [] if rollouts is None else [f"{KEY}={rollouts}"]

@@ -93,7 +93,6 @@ class RunTrainer(Trainer):
             self.recorder.tracking = RunTracking(config, run, run_parts.reporter.show)
 
     def gather_parameters(self) -> AbstractContextManager[None]:
-        """Gather sharded weights for reading inside the context; a collective operation."""
         return nullcontext() if self.zero is None else self.zero.gather_parameters()
 
     def step_metrics(self) -> dict[str, Any]:

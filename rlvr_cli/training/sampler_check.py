@@ -86,7 +86,6 @@ class SamplerCheck:
         }
 
     def summary(self) -> str:
-        """Return a line for the log."""
         return (
             f"sampler check: log-probs of {self.tokens:,} sampled tokens differ from the trainer's by "
             f"{self.mean_difference:.2g} on average and {self.max_difference:.2g} at most, KL {self.kl:.2g} a token"

@@ -53,9 +53,8 @@ class Scoring:
     ) -> TensorRows:
         """Compute the method's columns for this process's ``rows``, before the first update.
 
-        Args:
-            batch: the collected rollout; None = TRL's generation, without log-probs and entropies.
-            reference: computes log-probs (n, T) under the reference policy.
+        ``batch``: the collected rollout; None = TRL's generation, without log-probs and entropies. ``reference``:
+        computes log-probs (n, T) under the reference policy.
         """
         method, mask = self.method, rows["completion_mask"]
         columns = {"ref_log_probs": reference(rows)} if method.needs_reference else {}
@@ -87,10 +86,7 @@ class Scoring:
         return columns
 
     def measure_initial_entropy(self, rollouts: RolloutSource, samples: int, model: Any, pad_id: int) -> float:
-        """Return the token mean of the entropy, in nats, over a completion of each of the first ``samples`` problems.
-
-        A collective operation.
-        """
+        """Return the token mean of the entropy (nats) over ``samples`` completions; a collective operation."""
         accelerator = self.forward.accelerator
         problems = range(accelerator.process_index, samples, accelerator.num_processes)
         # A process without problems must take part in the collective calls.
@@ -113,9 +109,8 @@ class Scoring:
     def score(self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None) -> tuple[Rollout, TensorRows]:
         """Return the method's view of the rollout, and the rows of all processes with their advantages.
 
-        Args:
-            rewards: (N,); NaN excludes a row from training.
-            judged: (N,) values that are compared with ``correct_above`` without verdicts; None = the rewards.
+        ``rewards``: (N,); NaN excludes a row from training. ``judged``: (N,) values that are compared with
+        ``correct_above`` without verdicts; None = the rewards.
         """
         rollout = self._make_rollout(rows, rewards, rewards if judged is None else judged)
         raw_advantages, advantages = (_scatter_back(rows, values) for values in self.method.rollout_advantages(rollout))

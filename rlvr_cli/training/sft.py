@@ -60,7 +60,6 @@ def training_order(lengths: Sequence[int], config: Config, batch: BatchArithmeti
 
 
 def training_data(demonstrations: Sequence[Demonstration], order: Sequence[int]) -> Dataset:
-    """Return rows for TRL's collator, with labels for the completions only."""
     rows = {
         "input_ids": [[*row.prompt, *row.completion] for row in demonstrations],
         "labels": [[IGNORED] * len(row.prompt) + list(row.completion) for row in demonstrations],
@@ -71,9 +70,8 @@ def training_data(demonstrations: Sequence[Demonstration], order: Sequence[int])
 class StepTokenTrainer(SFTTrainer):
     """TRL's SFTTrainer with the loss averaged over the tokens of the whole optimizer step, and token sums.
 
-    Attributes:
-        sums: over this process's trained tokens since the last :meth:`take_sums`: number, negative log-likelihood,
-            entropy of the prediction (nats), and number of top-1 tokens.
+    ``sums``: over this process's trained tokens since the last :meth:`take_sums`: number, negative log-likelihood,
+    entropy of the prediction (nats), and number of top-1 tokens.
     """
 
     def __init__(self, model: Any, **arguments: Any) -> None:
@@ -98,8 +96,6 @@ class StepTokenTrainer(SFTTrainer):
 
 
 class SFTRunTrainer(RunTrainer, StepTokenTrainer):
-    """Trainer of a run with supervised fine-tuning."""
-
     def __init__(self, run_parts: RunParts) -> None:
         config, batch, prepared = run_parts.config, run_parts.config.batch, run_parts.prepared
         assert isinstance(prepared.method, SFTMethod)

@@ -245,7 +245,6 @@ class PolicyTrainer(GRPOTrainer):
         """Called with the untrained model's entropy, before the first rollout."""
 
     def row_order(self, rollout: int, rows: int) -> Tensor:
-        """Return the permutation (rows,) that assigns rows to optimizer steps, the same in all processes."""
         generator = torch.Generator().manual_seed(self.args.seed + rollout)
         return torch.randperm(rows, generator=generator)
 
@@ -272,7 +271,6 @@ class PolicyTrainer(GRPOTrainer):
         return self.pass_of(self.state.global_step)
 
     def pass_of(self, step: int) -> str:
-        """Return the method's pass of optimizer step ``step`` (from 0)."""
         passes = self.method.passes.names
         return str(passes[step // self.args.steps_per_generation % self.num_iterations % len(passes)])
 
@@ -392,10 +390,7 @@ class PolicyTrainer(GRPOTrainer):
         return rewards
 
     def _decode_for_rewards(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
-        """Return the completions decoded as in a run; completions that TRL parses or builds are unchanged.
-
-        TRL drops every special token, also ``<think>``.
-        """
+        """Return the completions decoded as in a run, since TRL drops special tokens, also ``<think>``."""
         tokenizer = self._tokenizer
         parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
         if parsed or self.tools or self.rollout_func is not None:
@@ -524,10 +519,7 @@ class PolicyTrainer(GRPOTrainer):
 
     @contextmanager
     def _sync_gradients(self, model: Any, *, last: bool) -> Iterator[None]:
-        """Average gradients over the processes only in the step's last backward pass.
-
-        With a sharded model, each pass reduces the gradients of this process's shard.
-        """
+        """Average gradients over the processes only in the step's last backward pass; a sharded model in each pass."""
         self.accelerator.gradient_state._set_sync_gradients(last)
         local = not last and not self.forward.is_sharded
         with self.accelerator.no_sync(model) if local else nullcontext():
@@ -609,7 +601,6 @@ class PolicyTrainer(GRPOTrainer):
         return [] if finished else [dict(rows) for rows in self._step_rows or []], self.scoring.initial_entropy
 
     def restore_rollout(self, steps: Sequence[Mapping[str, Tensor]], initial_entropy: float | None) -> None:
-        """Restore :meth:`rollout_state`."""
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._step_rows = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None

@@ -118,12 +118,8 @@ def resolve_method(
 ) -> Method:
     """Return the method of a name with ``overrides``, of an object, or of a component.
 
-    Args:
-        bias_correction: TRL's ``use_bias_correction_kl``, the default for a KL term that ``overrides`` add to a method
-            without one.
-
-    Raises:
-        UserError: an unknown policy-gradient method, or an override of a key that it lacks.
+    ``bias_correction``: TRL's ``use_bias_correction_kl``, the default of a KL term that ``overrides`` add. Raises
+    UserError for an unknown policy-gradient method, or an override of a key that it lacks.
     """
     if isinstance(method, str):
         keys_and_values = [f"method.{override}" for override in overrides]

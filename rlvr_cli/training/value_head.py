@@ -33,11 +33,7 @@ class ValueHead:
 
     @classmethod
     def attach(cls, model: Any, *, train_backbone: bool) -> ValueHead:
-        """Attach a new head to ``model``.
-
-        Args:
-            train_backbone: whether the value loss also trains the policy's layers.
-        """
+        """Attach a new head to ``model``; the value loss trains the policy's layers only if ``train_backbone``."""
         parameter = next(model.parameters())
         # Regression in bfloat16 would be limited by rounding.
         dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
@@ -70,7 +66,6 @@ class ValueHead:
         self.layer.requires_grad_()
 
     def load(self, folder: Path) -> None:
-        """Load the head's weights from the checkpoint ``folder``."""
         self.layer.load_state_dict(load_file(folder / HEAD_FILE))
 
     @contextmanager
@@ -107,10 +102,7 @@ def split_value_head(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dic
 def attach_value_head(
     method: Method, model: Any, arguments: GRPOConfig, others: dict[str, Any]
 ) -> tuple[ValueHead | None, dict[str, Any]]:
-    """Attach the value head of ``method``, if any; return it with ``others``, TRL's arguments, adapted to it.
-
-    Raises ValueError if it cannot be attached.
-    """
+    """Attach the value head of ``method``, if any; return it with ``others`` adapted to it. Raises ValueError."""
     if not method.advantage.needs_values:
         return None, others
     if isinstance(model, str):

@@ -78,10 +78,7 @@ class VllmEngine(Engine):
             self.vllm.sleep(level=2)
 
     def update_weights(self, model: Any, step: int) -> None:
-        """Load the weights of ``model``, without adapters and unsharded, into vLLM. Called in every process.
-
-        Raises RunError if vLLM rejects them.
-        """
+        """Load the weights of ``model``, unsharded and without adapters, in every process. Raises RunError."""
         if self.sleeps:
             torch.cuda.empty_cache()
             self.vllm.wake_up(tags=["weights"])
@@ -163,18 +160,14 @@ def checksum(tensor: Tensor, dtype: torch.dtype) -> int:
 
 
 def log_prob_mode(config: Config) -> str:
-    """Return vLLM's mode for log-probs at the sampling temperature over the whole vocabulary.
-
-    Raw log-probs precede the temperature; processed ones follow it, top_p and top_k.
-    """
+    """Return vLLM's mode for log-probs at the sampling temperature: raw ones precede it."""
     return "raw_logprobs" if config.rollout.temperature == 1 else "processed_logprobs"
 
 
 def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
     """Return the weights of a model without adapters by their names in files, without the value head.
 
-    Args:
-        untie: include tied weights; see :func:`vllm_policy_config`.
+    ``untie``: include tied weights; see :func:`vllm_policy_config`.
     """
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
     for prefix, module in model.named_modules():
@@ -192,9 +185,8 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
 def vllm_policy_config(model: Any, *, untie: bool) -> Any:
     """Return the model's configuration for vLLM.
 
-    Args:
-        untie: store the head separately. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which stays
-            stale when the embedding is reloaded.
+    ``untie``: store the head separately. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which stays
+    stale when the embedding is reloaded.
     """
     config = copy.deepcopy(model.config)
     if untie:

@@ -68,10 +68,7 @@ class VllmServer(Engine):
             ) from error
 
     def update_weights(self, model: Any, step: int) -> None:
-        """Send the weights of ``model``, without adapters and unsharded, to the server. Called in every process.
-
-        Raises RunError if the server rejects them.
-        """
+        """Send the weights of ``model``, unsharded and without adapters, to the server. Raises RunError."""
         if self.main:
             weights = policy_tensors(model, untie=False)
             formats = [

@@ -62,9 +62,6 @@ def propagate_nonfinite(loss: Tensor) -> Tensor:
 class Zero:
     """DeepSpeed's engine under a trainer: gradients and optimizer state are sharded, in stage 3 also the parameters.
 
-    Args:
-        trainer: with its wrapped model.
-
     Raises RunError for an unsupported DeepSpeed optimizer.
     """
 

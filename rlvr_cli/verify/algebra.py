@@ -387,7 +387,6 @@ def _compare_with_units(gold: str, answer: str) -> Outcome:
 
 
 def _strip_units(text: str) -> str:
-    """Strip the unit of ``text``, or of each element of a list."""
     pieces = [piece.strip() for piece in _split_elements(text)]
     if len(pieces) == 1 or ";" in text:
         return strip_unit(text)
@@ -446,7 +445,6 @@ def _is_case_sensitive(gold: str, answer: str) -> bool:
 
 
 def _find_symbols(text: str) -> set[str]:
-    """Return the letters used as symbols, not in commands and words."""
     return {character for character in _WORD.sub(" ", text) if character.isalpha()}
 
 

@@ -105,7 +105,6 @@ def clean(text: str) -> str:
 
 
 def strip_full_stop(text: str) -> str:
-    """Strip a final full stop, but not an ellipsis."""
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 

@@ -45,26 +45,20 @@ class MathPool(processes.Pool):
         return self.judge_many([(gold, answer)], rule)[0]
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
-        """Return the outcome of each pair, in order; identical pairs are judged once, also across calls.
-
-        Raises RunError if no worker can be started, RuntimeError if the pool is closed.
-        """
+        """Return the outcome of each pair, identical ones judged once, also across calls. Raises RunError."""
         with self.start_batch(rule) as batch:
             for pair in pairs:
                 batch.submit(*pair)
             return [batch.result(*pair) for pair in pairs]
 
     def start_batch(self, rule: Rule = "strict") -> PairBatch:
-        """Return a batch to which pairs are submitted as they arrive."""
         return PairBatch(self, rule)
 
     def find_outcome(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
-        """Return the outcome of a pair if it is decided without a worker or cached, else None."""
         outcome = compare_plain_paper(gold, answer) if rule == "paper" else compare_plain(gold, answer)
         return outcome or self._cache.get((gold, answer, rule))
 
     def cache(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
-        """Cache the outcome of a pair."""
         with self._lock:
             if len(self._cache) >= CACHED_PAIRS:
                 self._cache.clear()

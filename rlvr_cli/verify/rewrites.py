@@ -215,7 +215,6 @@ _OPERATOR_AT_END = re.compile(
 
 
 def strip_unit(text: str) -> str:
-    """Strip a final unit."""
     match = _UNIT_TEXT.search(text) if text.endswith("}") or "\\" in text[-40:] else None
     if match is None:
         match = _UNIT_NAMES.search(text)

@@ -138,7 +138,6 @@ def _load_target(spec: dict[str, Any]) -> JobHandler:
 
 
 def main() -> None:
-    """Fork a worker for the pool, and exit with its status."""
     connection = Connection(os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)

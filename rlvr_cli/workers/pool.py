@@ -41,11 +41,7 @@ _PACKAGES = str(Path(__file__).parents[2])
 
 
 class JobError(Exception):
-    """A job failed; ``str()`` completes a sentence.
-
-    Attributes:
-        loading: whether the worker failed to load its target.
-    """
+    """A job failed; ``str()`` completes a sentence. ``loading``: whether the worker failed to load its target."""
 
     loading = False
 
@@ -249,11 +245,7 @@ class Pool:
         self._running: list[_Worker] = []
 
     def submit(self, job: Any, seconds: float | None = None) -> Future[Any]:
-        """Submit a job. The future raises JobError, RunError if no worker starts, and RuntimeError after ``close``.
-
-        Args:
-            seconds: a timeout in place of the limits'.
-        """
+        """Submit a job. The future raises JobError, RunError if no worker starts, and RuntimeError after ``close``."""
         future: Future[Any] = Future()
         with self._lock:
             if self.closed:
@@ -271,7 +263,6 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """The pids of the running workers."""
         with self._lock:
             return [worker.pid for worker in self._running if worker.pid]
 

@@ -106,7 +106,6 @@ class _RecordedValues:
         self._store(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
-        """Record a number per call."""
         number = parse_reward(value)
         if not isinstance(number, float):
             raise ValueError(f"log_metric({name!r}): must be {NUMBER}; got {describe_value(value)}")

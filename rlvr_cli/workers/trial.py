@@ -47,8 +47,6 @@ def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str,
 
 
 def make_handler(settings: Any) -> Callable[[Any], list[str]]:
-    """Return the job handler of :func:`try_files`, which returns the errors of the files."""
-
     def handle(job: Mapping[str, Any]) -> list[str]:
         module, _, name = job["function"].partition(":")
         function = getattr(importlib.import_module(module), name)

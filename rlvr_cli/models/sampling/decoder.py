@@ -42,7 +42,6 @@ def unsupported_reason(model: nn.Module) -> str | None:
 
 
 def row_memory(model: Any) -> RowMemory:
-    """Return the memory that sampling ``model`` needs."""
     config, weight = model.config, model.model.embed_tokens.weight
     heads, kv_heads, element = config.num_attention_heads, config.num_key_value_heads, weight.dtype.itemsize
     dim = _head_dim(config)
@@ -71,7 +70,6 @@ class _Projection:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def each(self, x: Tensor) -> list[Tensor]:
-        """Return the output of each layer; stacked layers are a single layer."""
         return [
             torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
             for weight, bias in zip(self.weights, self.biases, strict=True)
@@ -270,7 +268,6 @@ class Cache:
         self.use(data.shape[2])
 
     def use(self, rows: int) -> None:
-        """Use only the first `rows` rows."""
         used = self.data[:, :, :rows]
         self._targets = used.transpose(1, 2)
         self._keys = used[:, 0].flatten(1, 2).transpose(2, 3)

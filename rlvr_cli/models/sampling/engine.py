@@ -60,7 +60,6 @@ class Completions:
     entropies: list[list[float]] | None = None
 
     def select(self, rows: Iterable[int]) -> Completions:
-        """Return the completions of ``rows``, in their order."""
         rows = list(rows)
         return Completions(
             [self.ids[row] for row in rows],
@@ -110,7 +109,6 @@ class Engine(Protocol):
 
 
 def check_rows(prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
-    """Raise ValueError for rows that cannot be sampled."""
     if len(keys) != len(prompts):
         raise ValueError(f"the number of keys must be that of the prompts, {len(prompts)}; got {len(keys)}")
     if any(len(prompt) == 0 for prompt in prompts):

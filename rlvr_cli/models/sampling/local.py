@@ -165,7 +165,6 @@ def _decode_concurrently(decode: Callable[[slice], Completions], slices: list[sl
 
 
 def _group_prompts(prompts: Sequence[Sequence[int]]) -> tuple[list[Sequence[int]], list[int]]:
-    """Return the prompts without consecutive repetitions, and the number of rows of each."""
     distinct: list[Sequence[int]] = []
     counts: list[int] = []
     for prompt in prompts:

@@ -32,12 +32,10 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 
 
 def kv_bytes(layers: int, kv_heads: int, head_dim: int, element: int) -> int:
-    """Return the bytes of one token's keys and values, with ``element`` bytes per number."""
     return 2 * layers * kv_heads * head_dim * element
 
 
 def activation_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, element: int) -> int:
-    """Return the bytes of one prompt token's activations in a block."""
     return element * (2 * hidden + (heads + 2 * kv_heads) * head_dim + 3 * intermediate)
 
 
@@ -48,13 +46,9 @@ def usable_bytes(free: int) -> float:
 
 @dataclass(frozen=True)
 class RowMemory:
-    """The memory that a model needs to sample.
+    """The memory in bytes that a model needs to sample.
 
-    Attributes:
-        kv_token: bytes of keys and values of one token.
-        activation_token: bytes of the activations of one prompt token in a block.
-        vocabulary: number of tokens.
-        scores: query heads whose attention scores are stored; 0 with a fused kernel.
+    ``activation_token``: of one prompt token in a block. ``scores``: query heads with stored scores; 0 = fused kernel.
     """
 
     kv_token: int
@@ -67,7 +61,6 @@ class RowMemory:
         return self.vocabulary * (SORTED_LOGIT_BYTES if sorts else LOGIT_BYTES)
 
     def row(self, length: int, *, sorts: bool = False) -> int:
-        """Return the bytes of a row of ``length`` tokens, prompt and completion."""
         return length * self.kv_token + self.logits(sorts=sorts)
 
     def prompts(self, tokens: int, longest: int) -> int:
@@ -93,7 +86,6 @@ class SamplingMemoryError(RunError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether ``error`` is an out-of-memory error of a GPU or a CPU."""
     return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)
 
 

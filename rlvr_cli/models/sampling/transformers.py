@@ -21,13 +21,9 @@ _LOGITS_AT_ONCE = 2**28
 
 
 def choose_engine(name: str, model: Any, key: str) -> tuple[Engine, str]:
-    """Return the engine for a model and the reason for the choice.
+    """Return the engine for a model and the reason; "auto" = local if it is exact for the model, else transformers.
 
-    Args:
-        name: "auto" (local if it computes the model exactly, else transformers), "local" or "transformers".
-        key: of the configuration, for messages.
-    Raises:
-        UserError: "local" does not support the model.
+    ``key``: of the configuration, for messages. Raises UserError if "local" does not support the model.
     """
     if name == "transformers":
         return generate_with_transformers, "transformers' generate, as configured"

@@ -23,10 +23,7 @@ _SEEDS = 1 << 63
 
 
 def fetch_model_folder(name: str, revision: str | None) -> Path:
-    """Return the folder with a model's files, downloading a hub model.
-
-    Raises UserError if the model does not exist, cannot be downloaded, or is an adapter.
-    """
+    """Return the folder of a model's files, downloading a hub model. Raises UserError, also for an adapter."""
     source = resolve_model(name, revision=revision)
     if source.kind != "hub":
         folder = Path(source.location)
@@ -63,13 +60,9 @@ def files_digest(folder: Path) -> str:
 def load_vllm(
     folder: Path, *, dtype: str, option: str = "--engine vllm", settings: Mapping[str, Any] | None = None
 ) -> Any:
-    """Return vLLM's engine (`vllm.LLM`) for the model in ``folder``.
+    """Return vLLM's engine (`vllm.LLM`) for the model in ``folder``; ``option``: what selected vLLM, for messages.
 
-    Args:
-        dtype: float32, bfloat16, or auto (bfloat16 on a GPU).
-        option: the option that selected vLLM, for messages. settings: further arguments of `vllm.LLM`.
-    Raises:
-        UserError: vllm is not installed, needs a GPU, or cannot load the model.
+    Raises UserError if vllm is not installed, needs a GPU, or cannot load the model.
     """
     # Its log lines would break the display. Read when vllm is imported.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
