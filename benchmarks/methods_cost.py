@@ -42,12 +42,12 @@ PAGE = f"""\
 
 A method changes the cost of training in four ways:
 
-- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and GTPO's entropies a pass without
-  gradient.
+- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and
+  GTPO's entropies a pass without gradient.
 - **Optimizer steps of a rollout.** Lopti takes two where GRPO takes one, each on its own tokens.
-- **Completions without a gradient.** GRPO skips groups of equal rewards; a KL term, a value head or advantages without a group mean train on them
-  too. Lopti's update takes 2.3 times GRPO's time if no group has equal rewards, 4.5 times if half have ([every method,
-  measured](../performance.md#every-method-over-our-grpo)).
+- **Completions without a gradient.** GRPO skips groups of equal rewards; a KL term, a value head or advantages
+  without a group mean train on them too. Lopti's update takes 2.3 times GRPO's time if no group has equal rewards,
+  4.5 times if half have ([every method, measured](../performance.md#every-method-over-our-grpo)).
 - **Length.** Longer completions cost more to sample; only a run shows it.
 
 In memory, a KL term needs a frozen copy of the weights, except with an adapter, whose base model is the reference.
