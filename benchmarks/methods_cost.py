@@ -40,16 +40,15 @@ COMPOSITIONS.append("reinforce-pp+reweight+lopti")
 PAGE = f"""\
 # What a method costs
 
-A training alternates sampling, verification and updates. A method changes its cost in four ways:
+A method changes the cost of training in four ways:
 
-- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and GTPO's
-  entropies a pass without gradient. The tables below count them.
+- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and
+  GTPO's entropies a pass without gradient.
 - **Optimizer steps of a rollout.** Lopti takes two where GRPO takes one, each on its own tokens.
 - **Completions without a gradient.** GRPO skips groups of equal rewards; a KL term, a value head or advantages
-  without a group mean train on them too. So the ratio to GRPO grows with their share: Lopti's update takes 2.3 times
-  GRPO's time if no group has equal rewards, 4.5 times if half have ([every method,
-  measured](../performance.md#every-method-over-our-grpo)).
-- **Length.** A policy that learns to write more costs more to sample. Only a run shows it.
+  without a group mean train on them too. Lopti's update takes 2.3 times GRPO's time if no group has equal rewards,
+  4.5 times if half have ([every method, measured](../performance.md#every-method-over-our-grpo)).
+- **Length.** Longer completions cost more to sample; only a run shows it.
 
 In memory, a KL term needs a frozen copy of the weights, except with an adapter, whose base model is the reference.
 

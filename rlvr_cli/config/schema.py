@@ -103,7 +103,7 @@ class TrackConfig(Section):
     tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags of the run at the tracker.")
     completions_every: CountOrZero = Field(
         10,
-        description="Rollouts between tables of completions with rewards and verdicts; 0 = none: no prompt or no "
+        description="Rollouts between tables of completions with rewards and verdicts; 0 = none: no prompt and no "
         "completion is sent.",
     )
     completions: Annotated[int, Field(ge=1, le=1000)] = Field(

@@ -359,4 +359,4 @@ def check_input(path: Path) -> None:
     except OSError as error:
         raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
     if not stat.S_ISREG(kind):
-        raise UserError(f"--input {path}: must be a regular file, because it is read twice.")
+        raise UserError(f"--input {path}: must be a regular file, because it is read twice. Name a file.")

@@ -55,5 +55,5 @@ def check_processes(run: RunDir, config: Config, world: World) -> None:
     if config.launch.processes != world.processes:
         raise UserError(
             f"{run.path}: was started with launch.processes={config.launch.processes} and cannot continue exactly with "
-            f"{world.processes}. Start {config.launch.processes} again."
+            f"{world.processes}. Start {config.launch.processes} processes again."
         )

@@ -236,7 +236,7 @@ class _Launch:
         early = [rank for rank in codes if ends[rank].timestamp < begin + SECONDARY_TIMEOUT - 1]
         causes = [rank for rank in early if codes[rank] not in _SECONDARY_CODES]
         if not causes and (failures or codes) and self.node.nodes > 1:
-            text = "a process of another machine ended first; see the output of that machine"
+            text = "a process of another machine ended first; the cause is in that machine's output"
             return RankFailure(first, "joint", text)
         if causes := causes or early:
             output = "" if self._find_run() else "".join(map(_read_tail, self._log_paths(str(causes[0] - first))))

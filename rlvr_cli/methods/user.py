@@ -161,7 +161,7 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
                 yield f"{where} has no {key}. Add {write} ({EXAMPLE})"
             continue
         if not _section(kind):
-            yield f"{where} must inherit from PolicyLoss, Advantage or another part of rlvr_cli.methods ({EXAMPLE})"
+            yield f"{where} must inherit from a component of rlvr_cli.methods, as PolicyLoss or Advantage ({EXAMPLE})"
             continue
         name, taken = _name_of(kind), Shaping.registered if is_shaping else FAMILIES[_section(kind)].kinds
         if not _NAME.match(name.replace("_", "-")):
@@ -186,7 +186,7 @@ def _load_preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> P
             has = f"several classes, {', '.join(kind.__name__ for _, kind in classes)}, and no PRESETS"
             raise UserError(
                 f"{where}: has {has if classes else 'no method'}. A file has one class that inherits from PolicyLoss, "
-                f"Advantage or another part of rlvr_cli.methods, or PRESETS that name all its classes ({EXAMPLE})."
+                f"Advantage or another component of rlvr_cli.methods, or PRESETS that name all its classes ({EXAMPLE})."
             )
         written = _default_preset(file, *classes[0])
     presets = list(written) if isinstance(written, (tuple, list)) else [written]

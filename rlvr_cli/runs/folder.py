@@ -198,11 +198,12 @@ def match_run(name: str, root: Path) -> RunDir | None:
     Names take precedence, so that another folder of that name does not hide the run. Raises UserError for a run without
     a configuration.
     """
-    for path in (root / name, local_path(name)):
-        # A model folder may have a manifest.json too.
-        if RunDir(path).manifest_path.exists() and not (path / "config.json").exists():
-            return open_run(path)
-    return None
+    if RunDir(root / name).manifest_path.exists():
+        return open_run(root / name)
+    path = local_path(name)
+    # A model folder may have a manifest.json too.
+    is_model = (path / "config.json").exists()
+    return None if is_model or not RunDir(path).manifest_path.exists() else open_run(path)
 
 
 def list_runs(root: Path) -> list[RunDir]:

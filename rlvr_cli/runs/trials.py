@@ -56,7 +56,7 @@ def evaluation_command(content: Mapping[str, Any]) -> str:
     file = Path(str(content.get("file", "FILE")))
     if (name := recipe_name(file)) != str(file):
         copied = {**content, "file": file.name}
-        return f"rlvr config recipes {name} > {file.name} && {evaluation_command(copied)}"
+        return f"rlvr config recipes {shlex.quote(name)} > {shlex.quote(file.name)} && {evaluation_command(copied)}"
     return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(file))} && {resume_command(content)}"
 
 

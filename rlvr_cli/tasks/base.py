@@ -55,7 +55,7 @@ Data = Annotated[
 DataDir = Annotated[
     Text | None,
     Field(
-        description="Folder of named named data sets; null = RLVR_DATA_DIR if set, else data/public if it has the set "
+        description="Folder of named data sets; null = RLVR_DATA_DIR if set, else data/public if it has the set "
         "(`rlvr tasks fetch`), else the hub. An explicit null means the hub."
     ),
 ]

@@ -209,8 +209,8 @@ def _load_files(task: RowReader, path: Path, files: dict[str, list[Path]], split
     if not files[source] and not files[""]:
         have = " and ".join(mark for mark in files if files[mark])
         raise UserError(
-            f"task.data={str(path)!r}: by its file names it has only {have} problems, and {split} ones were requested. "
-            "Choose another split, or use the file of that split or a folder with both."
+            f"task.data={str(path)!r}: by its file names it has only {have} problems, and {split} problems were "
+            "requested. Choose another split, or use the file of that split or a folder with both."
         )
     problems = _read_files(task, files[source])
     if split != "test" and not files["dev"]:

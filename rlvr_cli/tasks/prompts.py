@@ -62,7 +62,7 @@ def conversation_error(messages: Sequence[Message]) -> str | None:
     """Return why a conversation is not a prompt (no user turn, or an assistant's last turn), or None."""
     roles = [message["role"] for message in messages]
     if roles[-1] == "assistant":
-        return "the last message is the assistant's; it must be the user's"
+        return "the last message must not be the assistant's"
     if set(roles) == {"system"}:
         return "it has only a system turn; a prompt needs a user's turn"
     return None

@@ -168,7 +168,7 @@ class UserRows(Task):
         labels = Counter(_qualified_label(match) for match in map(REWARD.fullmatch, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
-                message = f"task.reward has {times} functions named {label}. Rename one"
+                message = f"task.reward has {times} functions named {label}, which tables cannot tell apart. Rename one"
                 yield Contradiction(("task.reward",), message)
         if self.reward and self.correct is not None and self.correct not in self.labels:
             hint = f"{did_you_mean(self.correct, self.labels)} Allowed: {', '.join(self.labels)}"

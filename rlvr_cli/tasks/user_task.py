@@ -259,7 +259,9 @@ class SandboxedTask(Task):
             except (TypeError, ValueError, RecursionError):
                 same = False
             if not same:
-                raise self._invalid_result("problems", {name: value}, f"JSON values ({where})")
+                raise self._invalid_result(
+                    "problems", {name: value}, f"JSON values (text, numbers, lists, dicts with text keys) ({where})"
+                )
         if (unwritable := find_text_error(row)) is not None:
             raise RunError(f"{self._method_line('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
@@ -490,7 +492,8 @@ def _definition_errors(kind: type[UserTask], file: UserFile, where: str) -> Iter
     if name in Task.kinds:
         yield f"{where}: the task is named after its file, and {name} is built in. Rename the file"
     if not _NAME.match(name):
-        yield f"{where}: the file's name must be letters, digits, _ and -, at most 50; got {name!r}"
+        rule = "must be letters, digits, _ and -, at most 50"
+        yield f"{where}: the task is named after its file, whose name {rule}; got {name!r}"
     for method, arguments in METHODS.items():
         function, call = getattr(kind, method), f"{method}(self, {', '.join(arguments)})"
         if method != "solution" and function is getattr(UserTask, method):

@@ -225,7 +225,8 @@ class PolicyTrainer(GRPOTrainer):
         if method.reward.noise > 0:
             raise ValueError(
                 f"method {method.name} flips the verdicts of a task's verifier "
-                f"(reward.noise={method.reward.noise:g}), which reward functions lack. Flip the rewards in them."
+                f"(reward.noise={method.reward.noise:g}), and reward functions have none. Flip "
+                "the rewards in the functions."
             )
         if method.initial_entropy_samples is not None:
             raise ValueError(
@@ -347,8 +348,8 @@ class PolicyTrainer(GRPOTrainer):
         resumed = self._step_rows is None and self.rollout_index > 0
         if resumed and self.method.needs_initial_entropy:
             raise ValueError(
-                f"method {self.method.name} needs the entropy of the untrained model, which TRL's checkpoints lack. "
-                "Train from the start."
+                f"method {self.method.name} needs the entropy of the untrained model, which TRL's checkpoints "
+                "lack, so it cannot be resumed from them. Train from the start."
             )
         output = self._generate_with_trl(inputs)
         unknown = set(output) - {*USED_COLUMNS, *IGNORED_COLUMNS}

@@ -112,9 +112,7 @@ def attach_value_head(
             f"method {method.name} trains a value head, which a PEFT model freezes. Pass its base and peft_config."
         )
     if arguments.use_vllm:
-        raise ValueError(
-            f"method {method.name} trains a value head, which vLLM cannot load: it and use_vllm cannot be combined."
-        )
+        raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load. Remove use_vllm.")
     if arguments.deepspeed is not None:
         raise ValueError(
             f"method {method.name} trains a value head, whose gradient DeepSpeed would clip with the policy's: it and "
