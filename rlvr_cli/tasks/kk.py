@@ -128,7 +128,7 @@ class KnightsAndKnaves(StratifiedTask):
         if chosen == "compact" and max(self.people) > compact.MAX_PEOPLE:
             raise UserError(
                 f"task.people: the compact style supports at most {compact.MAX_PEOPLE} people; got {max(self.people)}. "
-                "Remove them, or use a model that reads English (task.style=logic_rl)."
+                f"Set task.people up to {compact.MAX_PEOPLE}, or use a model that reads English (task.style=logic_rl)."
             )
         return self.replace(style=chosen)
 

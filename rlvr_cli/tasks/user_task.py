@@ -477,10 +477,7 @@ def load_task(file: UserFile) -> type[SandboxedTask]:
         wrong = next((kind for kind in classes if issubclass(kind, Task)), None)
         reason = "has no task" if wrong is None else f"{wrong.__name__} must not inherit from a built-in task"
         where = file.location("" if wrong is None else wrong.__name__)
-        raise UserError(
-            f"{where}: {reason}. Inherit from Task of `from rlvr_cli import Task` (`rlvr new task NAME` writes an "
-            "example)."
-        )
+        raise UserError(f"{where}: {reason}. Subclass `rlvr_cli.Task` (`rlvr new task NAME` writes an example).")
     (kind,) = tasks
     if problems := list(_definition_errors(kind, file, f"{file.location(kind.__name__)}: {kind.__name__}")):
         raise UserError(problems)

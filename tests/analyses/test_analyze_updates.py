@@ -46,8 +46,8 @@ def test_a_run_with_an_adapter_is_looked_at_merged(tmp_path: Path, capsys: pytes
     ("arguments", "reason"),
     [
         (("weights", "methods=[grpo, dgqo, grpo+noise]"), "Did you mean `dgpo`"),
-        (("weights", "methods=[grpo, dgqo, grpo+noise]"), "noise changes the rewards"),
-        (("weights", "--step", "3"), "no checkpoint of step 3"),
+        (("weights", "methods=[grpo, dgqo, grpo+noise]"), "reward noise acts when a rollout is collected"),
+        (("weights", "--step", "3"), "no usable checkpoint of step 3"),
         (("weights", "--rollout", "7"), "precedes the updates on rollout 7"),
         (("directions", "side=up"), "right"),
     ],

@@ -35,7 +35,7 @@ def runs(tmp_path: Path) -> Path:
     ("arguments", "said"),
     [
         (["--model", "{empty}"], ["no weights", "model.safetensors"]),
-        (["--model", "./nowhere"], ["./nowhere", "no folder"]),
+        (["--model", "./nowhere"], ["./nowhere", "no such folder"]),
         (["task.data={folder}/broken.jsonl"], ["broken.jsonl:2"]),
         (["run.name=../escape"], ["run.name"]),
         (["run.dir={folder}/file"], ["file", "cannot be created"]),

@@ -32,7 +32,7 @@ REWARDS = [
     ("f", "import sys; sys.exit(0)", "{file}:2: SystemExit: 0"),
     ("f", "import os; os._exit(0)", "it ended its process with exit code 0"),
     ("f", "while True: pass", "f took more than"),
-    ("f", "import numpy; return numpy.full(len(completions), numpy.nan)", "got nan (float)"),
+    ("f", "import numpy; return numpy.full(len(completions), numpy.nan)", "f returned nan (float) for a completion"),
     ("f", "x = bytearray(10**12)", "{file}:2: MemoryError"),
     ("f", "return [c.nothing for c in completions]", "{file}:2: AttributeError"),
 ]

@@ -94,5 +94,5 @@ def test_methods_of_a_sweep_that_cannot_be_told_apart_are_named_before_it_trains
         ("sweep", "both.yaml", "--dry-run"),
         ("sweep", "sweep.yaml", "--dry-run", "method.name=power.py"),
     )
-    assert both.code == 2 and "are both called power" in both.err, both
+    assert both.code == 2 and "both define the method power" in both.err, both
     assert override.code == 2, override

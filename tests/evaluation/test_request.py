@@ -101,7 +101,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_skipped(tmp_path: Path, make_r
     target = request(tmp_path).target
     assert target.subjects[0].label == "trained step 20"
     assert "step-30 skipped: model.safetensors was altered after it was written (it has 0 bytes" in target.notes[0]
-    assert "cannot be used" in problems_of(tmp_path, str(run.checkpoints_dir / "step-30"))
+    assert "is damaged: model.safetensors" in problems_of(tmp_path, str(run.checkpoints_dir / "step-30"))
 
 
 def test_average_last_takes_the_newest_and_refuses_more_than_there_are(

@@ -75,7 +75,7 @@ def test_prompt_style_is_what_the_model_says_it_was_made_for(folder: Path) -> No
     edit_config(folder, rlvr_prompt_style="compact")
     assert prompt_style(load_model(str(folder))[0].config) == "compact"
     assert prompt_style(json.loads((folder / "config.json").read_text())) == "compact"
-    with pytest.raises(UserError, match="rlvr_prompt_style: 'odd'"):
+    with pytest.raises(UserError, match="got 'odd'"):
         prompt_style({"rlvr_prompt_style": "odd"})
 
 
@@ -139,9 +139,9 @@ def test_what_is_no_folder_of_a_model_is_refused(folder: Path, tmp_path: Path) -
     assert len(caught.value.problems) == 2
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     for name, message in (
-        ("./nowhere", "no folder"),
-        ("a/b/c", "no folder"),
-        ("two words", "no folder"),
+        ("./nowhere", "no such folder"),
+        ("a/b/c", "no such folder"),
+        ("two words", "no such folder"),
         (str(folder / "config.json"), "is a file"),
         (str(tmp_path / "run"), "is a run, not a model"),
     ):

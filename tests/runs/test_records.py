@@ -42,7 +42,7 @@ def test_truncating_keeps_whole_lines(tmp_path: Path) -> None:
     truncate_jsonl(path, 2)
     assert read_jsonl(path) == ROWS[:2]
     truncate_jsonl(tmp_path / "absent.jsonl", 0)
-    with pytest.raises(RunError, match="has 2 lines where the checkpoint expects 3"):
+    with pytest.raises(RunError, match="has 2 lines; the checkpoint expects 3"):
         truncate_jsonl(path, 3)
 
 

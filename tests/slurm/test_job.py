@@ -233,7 +233,7 @@ def test_submitting_needs_slurm(tmp_path: Path) -> None:
     said = rlvr(tmp_path, "--submit", "slurm", "run.name=one")
     assert said.returncode == 2 and "no sbatch, srun, scontrol, squeue on the PATH" in said.stderr
     other = rlvr(tmp_path, "--submit", "pbs", "run.name=one")
-    assert other.returncode == 2 and "slurm is" in other.stderr
+    assert other.returncode == 2 and "must be slurm" in other.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -82,7 +82,7 @@ def test_an_exclusion_removes_what_it_names_and_nothing_else(
     try:
         kept = expanded({**content, "exclude": [rule]})
     except UserError as error:
-        assert not wanted and "leaves none" in str(error)
+        assert not wanted and "excludes all" in str(error)
     else:
         assert kept == wanted and kept
 

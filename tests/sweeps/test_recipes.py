@@ -9,11 +9,11 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.recipes import FOLDER, copyable, recipe_files
-from rlvr_cli.runs.trials import command_to_evaluate
+from rlvr_cli.runs.trials import evaluation_command
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir, find_sweep
 from rlvr_cli.sweeps.prepare import prepare_sweep, write_sweep
-from rlvr_cli.sweeps.rows import config_source, trial_rows
+from rlvr_cli.sweeps.rows import resolve_config, trial_rows
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.commands import ROOT, run_in
 
@@ -52,7 +52,7 @@ def test_a_sweep_by_name_is_continued_by_path_and_the_other_way(
     assert plans[0] == plans[1] == plans[2] and len(plans[0].named) == 8
     assert plans[0].command == "rlvr sweep sweeps/methods --seeds=2"
     # Without an `eval`, a copy gets it, not the recipe.
-    evaluate = command_to_evaluate({"file": str(FOLDER / "sweeps/long.yaml"), "given": ["run.dir=x"]})
+    evaluate = evaluation_command({"file": str(FOLDER / "sweeps/long.yaml"), "given": ["run.dir=x"]})
     added = r"printf '\neval: {}\n' >> long.yaml"
     assert evaluate == f"rlvr config recipes sweeps/long > long.yaml && {added} && rlvr sweep long.yaml run.dir=x"
 
@@ -68,16 +68,16 @@ def test_a_copy_of_a_recipe_works_in_any_folder(path: Path, tmp_path: Path) -> N
 
 def test_files_come_before_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    recipe = load_config([config_source(Path("lab_stable"))])
+    recipe = load_config([resolve_config(Path("lab_stable"))])
     assert recipe.optimizer.lr == 2e-4
     Path("lab_stable").mkdir()  # a folder is no configuration
-    assert load_config([config_source(Path("lab_stable"))]) == recipe
+    assert load_config([resolve_config(Path("lab_stable"))]) == recipe
     Path("lab_stable").rmdir()
     Path("mine.yaml").write_text("include: lab_stable\nrun: {seed: 3}\n")
     assert load_config([Path("mine.yaml")]).optimizer.lr == 2e-4
     Path("lab_stable.yaml").write_text("optimizer: {lr: 1e-3}\n")
-    assert load_config([config_source(Path("lab_stable.yaml"))]).optimizer.lr == 1e-3
-    assert load_config([config_source(Path("lab_stable"))]) == recipe
+    assert load_config([resolve_config(Path("lab_stable.yaml"))]).optimizer.lr == 1e-3
+    assert load_config([resolve_config(Path("lab_stable"))]) == recipe
 
 
 def test_a_wrong_name_has_the_nearest_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ def test_arms_that_cannot_differ_are_not_trained(file: Path, capsys: pytest.Capt
         assert run(["sweep", str(file), f"run.dir={root}", *options]) == 2
         shown = " ".join(capsys.readouterr().err.split())
         assert (
-            f"{file}: With one update per rollout the ratio is 1: grpo and cispo are the same gradient. Leave all but "
-            "one of them out, set update.mini_batches above 1, or train them all with `identical_arms: true` in this "
+            f"{file}: With one update per rollout the ratio is 1: grpo and cispo are the same gradient. Remove all but "
+            "one, set update.mini_batches above 1, or train them all with `identical_arms: true` in this "
             "file." in shown
         )
         assert "1 problem" in shown and not root.exists()
@@ -93,7 +93,7 @@ def test_only_a_sweep_of_this_machine_is_signalled(
 def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, place, _ = begun(tmp_path)
     cases = {
-        ("status", "nowhere"): "nowhere: no sweep of this name, and no such folder or file.",
+        ("status", "nowhere"): "nowhere: no such sweep, folder or file.",
         ("stop", str(place.path)): "is not running",
         ("retry", str(place.path)): "no trial has failed",
         ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: unknown trial",

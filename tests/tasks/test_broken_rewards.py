@@ -23,7 +23,7 @@ AT_ONCE = {
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def f(completions, gold): return [0.0]": r"f needs gold; available are .*answer.*task.columns=.*default",
     "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"log_metric\('x'\): must be .*got nan",
-    "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
+    "def f(completions, **k): return [1.0]": r"bad.py: f must return 3 values, one per completion; got 1",
     "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 .*from -1e\+30 to",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
     "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was killed.*timeout",

@@ -50,5 +50,5 @@ def test_where_two_people_have_too_few_held_out_problems_the_others_fill_the_set
 
 
 def test_the_compact_style_refuses_more_people_than_it_can_write() -> None:
-    with pytest.raises(UserError, match=r"at most 5 people, 7 were requested"):
+    with pytest.raises(UserError, match=r"at most 5 people; got 7"):
         task("compact", people={7: 1.0})

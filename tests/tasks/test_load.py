@@ -83,7 +83,7 @@ def test_a_file_without_a_split_in_its_name_is_divided_and_another_serves_its_ow
     assert not has_fixed_split(str(path)) and has_fixed_split(str(tmp_path))
     path = write(tmp_path / "x.test.jsonl", rows(kind, 30))
     assert has_fixed_split(str(path)) and len(ids(kind, path, "test")) == len(ids(kind, path, "all")) == 30
-    assert "has only test problems, and train ones were requested" in wrong(kind, path, "train")[0]
+    assert "has only test problems, and train problems were requested" in wrong(kind, path, "train")[0]
 
 
 @TASKS
@@ -177,7 +177,7 @@ BAD_ROWS: list[tuple[Any, Any, str]] = [
     (MathTask, '{"question": "?", "answer": NaN}', "not JSON"),
     (GSM8K, '{"question": "?", "answer": 1' + "7" * 308 + "}", "answer must be a number"),
     (GSM8K, {"answer": "a lot"}, "answer must be a number"),
-    (GSM8K, {"question": " "}, "question must be text"),
+    (GSM8K, {"question": " "}, "question must be non-empty text"),
     (HiTab, {"answer": []}, "answer must be a list"),
     (HiTab, {"table": None}, "a row needs question and table"),
     (HiTab, {"table": None, "table_id": 9}, "table 9 is not in tables.jsonl"),

@@ -64,7 +64,7 @@ def test_a_run_of_it_goes_on_from_its_copy_of_the_file(
     assert entry["file"] == str(file)
     Path("sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
     refused = run_here(capsys, "sweep", "sweep.yaml", "--dry-run")
-    assert refused.code == 2 and "sweep.yaml:3" in refused.err and "base configuration" in refused.err, refused
+    assert refused.code == 2 and "sweep.yaml:3" in refused.err and "`methods` or `base`" in refused.err, refused
     file.write_text(FILE)
     edited = run_here(capsys, "train", "--resume", "one", "train.rollouts=2")
     assert edited.code == 0 and "my_task.py or a module that it imports was edited" in " ".join(edited.err.split())
@@ -252,13 +252,17 @@ def test_what_a_method_does_wrong_is_named_with_its_line(broken: tuple[str, str]
 
 
 def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "LOADING", 1.0)
+    monkeypatch.setattr(user_code, "IMPORT_TIMEOUT", 1.0)
     cases = (
         ("kk.py", FILE, r"kk.py:8: Sums: .*kk is built in"),
         ("my task.py", FILE, "letters, digits"),
         ("none.py", "x = 1\n", r"none.py:1: has no task"),
         ("two.py", FILE + FILE.replace("class Sums", "class Other"), r"several tasks, Sums \(.*two.py:8\), Other"),
-        ("old.py", "from rlvr_cli.tasks import Task\nclass Old(Task):\n    x: int = 1\n", r"old.py:2: Old inherits"),
+        (
+            "old.py",
+            "from rlvr_cli.tasks import Task\nclass Old(Task):\n    x: int = 1\n",
+            r"old.py:2: Old must not inherit",
+        ),
         ("hangs.py", "while True: pass\n", r"hangs.py:1: the file took more than 1 s"),
         ("ends.py", "import os; os._exit(0)\n", r"ends.py: it ended its process with exit code 0"),
         ("interrupts.py", "raise KeyboardInterrupt\n", r"interrupts.py:1: the file raised KeyboardInterrupt"),

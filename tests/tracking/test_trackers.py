@@ -242,7 +242,7 @@ def test_steps_that_a_tracker_missed_are_sent_when_the_run_is_resumed(
     recording.fails.add("log")
     first.step(line_of(3))
     first.step(line_of(4))
-    assert len(said) == 2 and "connection lost" in said[1] and "a later --resume sends what is missing" in said[1]
+    assert len(said) == 2 and "connection lost" in said[1] and "a later --resume sends the missing steps" in said[1]
     recording.fails.clear()
     again = RunTracking(config, run, said.append)
     again.begin(6)

@@ -150,7 +150,7 @@ def test_passes_that_only_wait_for_another_process_have_no_gradient(
     method = method_of("ppo", "kl.beta=0.1")
     alone = train(tmp_path, method, load_base(tmp_path), micro_batch=4)
     gather = Accelerator.gather
-    monkeypatch.setattr(PolicyForward, "divided", property(lambda self: True))
+    monkeypatch.setattr(PolicyForward, "is_sharded", property(lambda self: True))
     monkeypatch.setattr(Accelerator, "gather", lambda self, x: x + 2 if x.shape == (1,) else gather(self, x))
     calls = []
     compute = PolicyTrainer._loss

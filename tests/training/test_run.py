@@ -162,7 +162,7 @@ def test_what_is_made_again_stays_until_it_is(whole: RunDir, broken: RunDir) -> 
         resume(broken)
     step = valid_checkpoints(broken.checkpoints_dir)[0].step
     aside = RunDir(broken.path / "rewound" / "1")
-    assert step < newest.step and f"{newest.path} is gone" in broken.log_path.read_text()
+    assert step < newest.step and f"{newest.path} is missing" in broken.log_path.read_text()
     assert aside.metrics_path.read_bytes() == b"".join(lines[3:])
     assert resume(broken).status == "finished"
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
@@ -247,7 +247,7 @@ def test_too_many_skipped_rewards_stop_and_are_named(tmp_path: Path, monkeypatch
     with pytest.raises(RunError) as caught:
         start(tmp_path, "sick", train__on_nonfinite="skip", train__max_skips=1)
     message = str(caught.value)
-    assert "max_skips=1 skips: " in message and "rollouts with rewards that are not finite or too large" in message
+    assert "max_skips=1 skips: " in message and "rollouts with non-finite or too large rewards" in message
     assert "updates were not finite" not in message and metrics(RunDir(tmp_path / "sick"))[-1]["skips"] == 1
 
 

@@ -176,7 +176,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     two = [graded, penalty]
     assert estimated(reward_funcs=two, correct_above=0.5) == [1.0, 0.0] * 4
     assert estimated(reward_funcs=two, correct="penalty", correct_above=-0.5) == [0.0, 1.0, 1.0, 1.0] * 2
-    with pytest.raises(ValueError, match=r"unknown reward function 'penalti'\..* Did you mean `penalty`"):
+    with pytest.raises(ValueError, match=r"unknown reward function\..* Did you mean `penalty`"):
         estimated(reward_funcs=two, correct="penalti")
     with pytest.raises(ValueError, match="correct_above"):
         rlvr_cli.GRPOTrainer(
