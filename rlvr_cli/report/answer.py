@@ -28,7 +28,7 @@ MOST_SENTENCES = 5
 # With more arms, the answer gives their number and FEW names per verdict.
 MOST_NAMED, FEW = 8, 3
 Others = Sequence[tuple[ArmOnTask, Contrast]]
-WORDS: dict[Verdict, str] = {"unseen": "no difference detected", "unknown": "no interval"}
+WORDS: dict[Verdict, str] = {"unseen": "not detected", "unknown": "no interval"}
 # Order of sentences if some are folded.
 _RANKS: Sequence[Verdict] = ("higher", "lower", "uncertain", "single", "unknown", "unseen")
 
@@ -99,7 +99,7 @@ def _baseline_commands(data: ReportData, setting: EvaluatedSetting) -> list[str]
 
 def _describe_learning(name: str, change: MetricChange) -> Sentence:
     if not change.significant:
-        return Sentence("open", "no change detected", f"{name}: {describe_change(change)}")
+        return Sentence("open", "not detected", f"{name}: {describe_change(change)}")
     tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
     return Sentence(tone, change.verb, f"{name}: {describe_change(change)}")
 

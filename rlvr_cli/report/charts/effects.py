@@ -19,7 +19,7 @@ def effects_figure(comparison: TaskComparison, indices: Mapping[str, int]) -> Ch
     scores = comparison.scores
     metric, base = scores.metric, to_one_line(scores.baseline)
     of = metric_name(metric).strip()
-    title = f"Difference to {base}: {of}"
+    title = f"Difference from {base}: {of}"
     rows = comparison.others
     verb = "paired by problem and seed" if scores.paired else "paired by problem, not by seed"
     caption = [f"{of} of each arm minus {base}, {verb}. Line: 95% interval over runs and problems, uncorrected."]
