@@ -21,8 +21,7 @@ def other_format(content: Mapping[Any, Any]) -> str | None:
     number, writer = content.get(FORMAT_KEY, FORMAT), content.get(WRITER_KEY)
     if type(number) is int and number == FORMAT:
         return None
-    by, version = ("", "the version that wrote it") if writer is None else (f" of rlvr {writer}", f"rlvr=={writer}")
-    return (
-        f"has format {number!r}{by}; rlvr {__version__} reads format {FORMAT}. Install {version}, start a new run, or "
-        "adapt the file and its `format`"
-    )
+    reads = f"rlvr {__version__} reads format {FORMAT}"
+    if writer is None:
+        return f"has format {number!r}; {reads}. Adapt the file, or install the version of rlvr that it is for"
+    return f"has format {number!r} of rlvr {writer}; {reads}. Install rlvr=={writer}, or start a new run"

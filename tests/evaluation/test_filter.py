@@ -93,7 +93,7 @@ def test_numina_hard_by_default_both_of_two_attempts_fail(call: Call, tmp_path: 
     assert found["sampling"] == {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 144, "seed": 0}
     assert found["model"]["name"] == "lab" and len(found["model"]["weights"]) == 64
     assert (found["attempts"], found["keep_correct"], found["split"]) == (2, [0, 0], "train")
-    assert f"0 right: {len(kept)} problems, kept" in out and "48 of 48 samples" in err
+    assert f"0 correct: {len(kept)} problems, kept" in out and "48 of 48 samples" in err
 
 
 def test_the_output_is_data_for_training(call: Call, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_files_may_name_their_format(tmp_path: Path) -> None:
     for format in ("2", "true", "'1'"):
         file.write_text(f"optimizer: {{lr: 1e-3}}\nformat: {format}\n")
         for read in (lambda: load_config([file]), lambda: read_sweep(file)):
-            with pytest.raises(UserError, match=rf"mine\.yaml:2 +has format .* reads format {FORMAT}\. Install"):
+            with pytest.raises(UserError, match=rf"mine\.yaml:2 +has format .* reads format {FORMAT}\. Adapt"):
                 read()
 
 
