@@ -67,8 +67,8 @@ def __getattr__(name: str) -> Any:
     module, _, attribute = _MODULES.get(name, "").partition(":")
     if module:
         value = getattr(import_module(f"{__name__}.{module}"), attribute or name)
-    elif name.endswith("Trainer") and name in _trainers():
-        value = _make_trainer(name)
+    elif name.endswith("Trainer") and (method := _trainers().get(name)):
+        value = _make_trainer(name, method)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -82,12 +82,12 @@ def _trainers() -> dict[str, str]:
     return {preset.trainer: name for name, preset in METHODS.items() if preset.trainer}
 
 
-def _make_trainer(name: str) -> type[PolicyTrainer]:
+def _make_trainer(name: str, method: str) -> type[PolicyTrainer]:
     """Create a subclass of PolicyTrainer whose default method is the preset with this trainer's name."""
     from rlvr_cli.methods.names import METHODS
     from rlvr_cli.training.trainer import PolicyTrainer
 
-    preset = METHODS[_trainers()[name]]
+    preset = METHODS[method]
     doc = f"{preset.title} (`rlvr methods show {preset.name}`)."
     return type(name, (PolicyTrainer,), {"default_method": preset.name, "__doc__": doc, "__module__": __name__})
 

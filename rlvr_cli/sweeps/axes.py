@@ -80,7 +80,7 @@ class AxisPoint:
 
 @dataclass(frozen=True)
 class Axis:
-    """Alternative points, of which each trial has one; with an ``interval`` (in a search) its two ends."""
+    """Alternative points; each trial has one of them. With an ``interval`` (in a search) its two ends."""
 
     keys: tuple[str, ...]
     points: tuple[AxisPoint, ...]

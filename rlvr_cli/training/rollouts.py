@@ -33,7 +33,7 @@ TOKEN_RECORD_GROUPS = 2
 
 
 def problem_order(problems: int, rows: int, seed: int) -> list[int]:
-    """Return ``rows`` problem indices, permuted anew in each epoch; a shorter order is a prefix of a longer one."""
+    """Return ``rows`` problem indices, permuted again in each epoch; a shorter order is a prefix of a longer one."""
     order: list[int] = []
     epoch = 0
     while len(order) < rows:
