@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help dist install demo test test-fast test-all test-gpu gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
+.PHONY: help dist install demo test test-fast test-all test-gpu gpu test-slurm test-vllm check format bench processes docs site data claims methods-table lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -30,6 +30,7 @@ help:
 	@echo "make dist      the wheel and the source archive of a release, in dist"
 	@echo "make data      the generated problem sets in data/, and their hashes"
 	@echo "make claims    train and judge what is missing of the papers' claims, into experiments/claims (hours)"
+	@echo "make methods-table  train every method on every lab and write docs/methods/table.md (hours; continues where it was; ONLY='*-taskkk-*')"
 	@echo "make lab       rebuild a base model of the lab from its seed, into build (LAB=countdown; default kk)"
 
 install: $(INSTALLED)
@@ -113,6 +114,11 @@ data: $(INSTALLED)
 # CLAIMS: some claims, papers or options, `make claims CLAIMS="gtpo --seed-from 10"`; all claims by default.
 claims: $(INSTALLED)
 	$(BIN)/python -m experiments.claims $(CLAIMS)
+
+# The page shows what is finished, also after an interruption.
+methods-table: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(RLVR) sweep sweeps/methods-table --workers 2 $(if $(ONLY),--only '$(ONLY)'); status=$$?; \
+	$(BIN)/python -m experiments.studies.methods_table && exit $$status
 
 LAB ?= kk
 lab: $(INSTALLED)
