@@ -13,6 +13,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.gdpo import part_columns
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.models.load import load_model
@@ -173,6 +174,14 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
     reference, initial = _score_base(saved, methods)
     ids, mask = pad([row["token_ids"] for row in rows])
     rewards = [row["clean_reward"] for row in rows]
+    greedy = [row.get("greedy", {}).get("reward") for row in rows]
+    if any(method.advantage.needs_greedy for method in methods):
+        if not any("greedy" in row for row in rows):
+            raise UserError("the run sampled no greedy completions, which remax needs. Analyze a run of remax.")
+        rewards = [None if baseline is None else reward for reward, baseline in zip(rewards, greedy, strict=True)]
+    names = sorted({name for row in rows for name in row["parts"]})
+    weights = saved.config.task.part_weights
+    parts, part_weights = part_columns([row["parts"] for row in rows], names, weights)
     rollout = Rollout(
         rewards=torch.tensor([math.nan if reward is None else reward for reward in rewards], dtype=torch.float64),
         group_size=saved.config.rollout.group_size,
@@ -183,6 +192,9 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
         ref_log_probs=reference,
         initial_entropy=initial,
         correct=torch.tensor([row["correct"] for row in rows]),
+        parts=torch.tensor(parts, dtype=torch.float64),
+        part_weights=torch.tensor(part_weights, dtype=torch.float64),
+        greedy_rewards=torch.tensor([math.nan if value is None else value for value in greedy], dtype=torch.float64),
     )
     sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
     gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))

@@ -169,6 +169,17 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
         )
 
 
+def _groups_are_large_enough(config: Config) -> Iterable[Contradiction]:
+    policy, size = config.method.policy, config.rollout.group_size
+    least, key = (1, "") if policy is None else policy.advantage.least_group
+    if 1 < size < least:
+        yield Contradiction(
+            (key, "rollout.group_size"),
+            f"{key}={least} is the number of a prompt's completions in a set, and rollout.group_size={size} has "
+            f"fewer. Largest valid: {size}; or set rollout.group_size to {least} or more",
+        )
+
+
 def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
     """Refuse rewards other than the verifier's for likelihood methods, which train by the verdict."""
     method = config.method.policy
@@ -259,6 +270,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _benchmarks_have_names,
     _warmup_within_training,
     _groups_of_one,
+    _groups_are_large_enough,
     _verdicts_of_a_verifier,
     _vllm_can_sample,
 )

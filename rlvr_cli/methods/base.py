@@ -93,6 +93,9 @@ class Rollout:
         ref_log_probs: (N, T) log-probs under the reference policy, if the method uses it.
         values: (N, T) predictions of the value head, if the method has one.
         correct: (N,) bool, the verifier's verdicts; only if a method needs them.
+        parts: (N, K) parts of the reward, unweighted; NaN where a part does not apply; only if a method needs them.
+        part_weights: (K,) their weights in the reward; None = 1 each.
+        greedy_rewards: (N,) reward of the greedy completion of the row's prompt; only if a method needs it.
         initial_entropy: mean token entropy of the model before training, nats; only if a method needs it.
     """
 
@@ -105,6 +108,9 @@ class Rollout:
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
     correct: Tensor | None = None
+    parts: Tensor | None = None
+    part_weights: Tensor | None = None
+    greedy_rewards: Tensor | None = None
     initial_entropy: float | None = None
 
     def row_mean(self, values: Tensor) -> Tensor:
@@ -215,17 +221,26 @@ class Advantage(Part, Choice, ABC):
     Attributes:
         needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
         needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
+        needs_parts: whether it reads ``rollout.parts`` and their weights.
+        needs_greedy: whether it reads ``rollout.greedy_rewards``, for which every prompt gets a greedy completion.
         per_token: whether the tokens of a row have different advantages.
     """
 
     needs_values: ClassVar[bool] = False
     needs_correct: ClassVar[bool] = False
+    needs_parts: ClassVar[bool] = False
+    needs_greedy: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:
         """True if it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
         return False
+
+    @property
+    def least_group(self) -> tuple[int, str]:
+        """The smallest size of a group, and the key that requires it."""
+        return 1, "method.advantage.kind"
 
     @property
     def kind_name(self) -> str:

@@ -241,6 +241,8 @@ def _rollout(component: Part, method: Method) -> Rollout:
         ref_log_probs=drawn(-9, 0) if method.needs_reference else None,
         values=drawn(-1, 1) if method.advantage.needs_values else None,
         correct=rewards.nan_to_num() > 0 if method.advantage.needs_correct else None,
+        parts=torch.stack([rewards / 2, rewards.roll(1)], dim=1) if method.advantage.needs_parts else None,
+        greedy_rewards=rewards.nan_to_num().roll(3) if method.advantage.needs_greedy else None,
         initial_entropy=2.0 if getattr(component, "needs_initial_entropy", False) else None,
     )
 

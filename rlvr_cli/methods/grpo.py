@@ -5,11 +5,13 @@
 
     A = (R - mean) / (std + 1e-6)        GRPO
     A = R - mean                         Dr. GRPO
+    A = (R - mean) / (batch std + 1e-6)  scale: batch
 
 All tokens of a completion share A; mean and std are those of the prompt's completions. The clip is equation 7 of the
 PPO paper (arXiv:1707.06347) and equation 3 of DeepSeekMath (arXiv:2402.03300); DAPO's higher upper bound is equation 10
 of arXiv:2503.14476. GRPO's A is in DeepSeekMath, section 4.1.2, Dr. GRPO's in arXiv:2503.20783, section 3.2. No paper
-prints the 1e-6 or the sample standard deviation (ddof 1); both are verl's.
+prints the 1e-6 or the sample standard deviation (ddof 1); both are verl's. ``scale: batch`` divides by the standard
+deviation of all rewards of the rollout, as TRL's ``scale_rewards="batch"`` ("Tricks or Traps?", arXiv:2508.08221).
 
 How we differ from the released code:
 
@@ -94,6 +96,12 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     return advantages.reshape(-1).to(rewards.dtype)
 
 
+def sample_std(values: Tensor) -> Tensor:
+    """Return () the standard deviation (ddof 1, float64) of (N,) ``values`` without NaN; 0 for fewer than two."""
+    known = values.double()[~values.isnan()]
+    return known.std() if len(known) > 1 else known.new_zeros(())
+
+
 def count_rewarded(rewards: Tensor, group_size: int) -> Tensor:
     has_reward = ~rewards.isnan().view(-1, group_size)
     return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)
@@ -103,8 +111,10 @@ class GroupAdvantage(Advantage):
     """The reward relative to the prompt's other completions."""
 
     kind: Literal["group"] = Field("group", description="group = reward minus the group's mean.")
-    scale: Literal["std", "none"] = Field(
-        "std", description="std = divide by the group's standard deviation (GRPO); none = do not divide (Dr. GRPO)."
+    scale: Literal["std", "none", "batch"] = Field(
+        "std",
+        description="std = divide by the group's standard deviation (GRPO); none = do not divide (Dr. GRPO); batch = "
+        "divide by the standard deviation of all rewards of the rollout.",
     )
 
     @property
@@ -112,7 +122,11 @@ class GroupAdvantage(Advantage):
         return "method.advantage.kind", "method.advantage.kind=group compares the completions of a prompt"
 
     def advantages(self, rollout: Rollout) -> Tensor:
-        return group_advantage(rollout.rewards, rollout.group_size, divide_by_std=self.scale == "std").unsqueeze(1)
+        rewards = rollout.rewards.double()
+        values = group_advantage(rewards, rollout.group_size, divide_by_std=self.scale == "std")
+        if self.scale == "batch":
+            values = values / (sample_std(rewards) + STD_EPSILON)
+        return values.to(rollout.rewards.dtype).unsqueeze(1)
 
 
 PAPER_1 = Paper(

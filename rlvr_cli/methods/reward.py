@@ -75,6 +75,21 @@ class Reward(Part):
                 "method.reward.source=entropy_min uses no verifier, but method.advantage.kind="
                 f"{advantage.kind_name} needs its verdicts. Set method.advantage=group",
             )
+        if self.source != "verifier" and (advantage.needs_parts or advantage.needs_greedy):
+            reads = (
+                "the parts of the verifier's reward" if advantage.needs_parts else "its reward of a greedy completion"
+            )
+            yield Contradiction(
+                ("method.reward.source", "method.advantage.kind"),
+                f"method.reward.source={self.source} replaces the verifier's reward, and method.advantage.kind="
+                f"{advantage.kind_name} reads {reads}. Set method.advantage=group",
+            )
+        if self.noise > 0 and advantage.needs_parts:
+            yield Contradiction(
+                ("method.reward.noise", "method.advantage.kind"),
+                f"method.reward.noise={self.noise:g} mirrors the whole reward, and method.advantage.kind="
+                f"{advantage.kind_name} reads its parts. Remove one",
+            )
         if self.noise > 0 and self.source == "entropy_min":
             yield Contradiction(
                 ("method.reward.noise", "method.reward.source"),

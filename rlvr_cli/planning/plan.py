@@ -62,7 +62,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "prompts": config.rollout.prompts,
         "group_size": config.rollout.group_size,
         "completions_per_rollout": batch.completions,
-        "rollout_tokens_at_most": batch.completions * config.rollout.max_new_tokens,
+        "rollout_tokens_at_most": _sampled_per_rollout(config) * config.rollout.max_new_tokens,
         "mini_batches": config.update.mini_batches,
         "epochs": config.update.epochs,
         "passes": batch.passes,
@@ -75,7 +75,9 @@ def plan_training(config: Config) -> dict[str, Any]:
         "steps_total": batch.steps_total,
         "policy_age": {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages} if samples else None,
         "completions_total": completions_total,
-        "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
+        "completion_tokens_at_most": _sampled_per_rollout(config)
+        * config.train.rollouts
+        * config.rollout.max_new_tokens,
         "problems": problems,
         "problems_from": config.task.data if samples and not config.task.is_generated else None,
         "problems_at_most": config.task.train_size if samples else None,
@@ -93,6 +95,13 @@ def plan_training(config: Config) -> dict[str, Any]:
         "eval_benchmarks": list(config.eval.benchmark),
         "benchmark_completions": count_benchmark_completions(config, evaluated) if config.eval.benchmark else None,
     }
+
+
+def _sampled_per_rollout(config: Config) -> int:
+    """Return the completions sampled for a rollout, with the greedy ones of an advantage that reads their rewards."""
+    policy = config.method.policy
+    greedy = policy is not None and policy.advantage.needs_greedy
+    return config.batch.completions + greedy * config.rollout.prompts
 
 
 def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
@@ -221,7 +230,7 @@ def _peak_learning_rate(config: Config, model: Architecture | None) -> float | N
 def _estimate_time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
     if speed is None:
         return None
-    completions = config.batch.completions * config.train.rollouts
+    completions = _sampled_per_rollout(config) * config.train.rollouts
     estimate = estimate_duration(completions, config.rollout.max_new_tokens, speed)
     return {**asdict(speed), "seconds_at_most": estimate.at_most, "seconds_expected": estimate.expected}
 
@@ -420,7 +429,8 @@ def measure_speed(run: RunDir) -> Speed:
     # Every step of a rollout repeats the rollout's numbers.
     lengths = {int(row["rollout"]): float(row["length"]) for row in rows}
     rollout = load_config([run.config_path]).rollout
-    tokens = sum(lengths.values()) * rollout.prompts * rollout.group_size
+    extra = {int(row["rollout"]): float(row.get("extra_tokens") or 0) for row in rows}
+    tokens = sum(lengths.values()) * rollout.prompts * rollout.group_size + sum(extra.values())
     source = f"{run.path}, {len(used)} rollout{'s' if len(used) > 1 else ''}"
     return Speed(tokens / seconds, source, sum(lengths.values()) / len(lengths))
 

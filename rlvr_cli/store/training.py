@@ -20,9 +20,9 @@ from rlvr_cli.store.metrics import METRICS, accuracy_of, held_out_accuracy
 # (rollout from 0, value) of finite values, by rollout.
 Points = tuple[tuple[int, float], ...]
 
-# Costs: rollout batches; optimizer steps; sampled completion tokens (in imitation: training tokens); completion tokens
-# of updates, counted once per pass; seconds of rollouts, verification and updates, without held-out evaluations and
-# checkpoints; seconds of updates.
+# Costs: rollout batches; optimizer steps; sampled completion tokens, also greedy and replaced ones (in imitation:
+# training tokens); completion tokens of updates, counted once per pass; seconds of rollouts, verification and updates,
+# without held-out evaluations and checkpoints; seconds of updates.
 COSTS = ("rollouts", "updates", "tokens", "update_tokens", "seconds", "update_seconds")
 BUDGETS = ("rollouts", "updates", "tokens", "seconds")
 # Costs that depend on the machine and its load.
@@ -112,6 +112,7 @@ def cumulative_costs(run: RunDir, steps: Steps, config: RolloutConfig, *, finish
     for line, (row, timing) in enumerate(zip(rows, timings, strict=False), start=1):
         try:
             sampled = row["length"] * completions if "length" in row else row["update_tokens"]
+            sampled += row.get("extra_tokens") or 0.0
             # Every step of a rollout repeats the rollout's metrics.
             is_new = row["rollout"] >= rollouts or "length" not in row
             rollouts = row["rollout"] + 1

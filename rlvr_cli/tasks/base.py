@@ -128,6 +128,11 @@ class Task(RowReader, Choice):
         return 0.0, 1.0
 
     @property
+    def part_weights(self) -> Mapping[str, float]:
+        """The weights other than 1 in the parts of a verdict, by part; a part includes its weight."""
+        return {}
+
+    @property
     def format_range(self) -> tuple[float, float] | None:
         """The lowest and the highest value of the reward component `format`; None without one."""
         return None

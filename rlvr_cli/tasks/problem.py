@@ -81,11 +81,11 @@ class Problem:
 class Verdict:
     """The judge's verdict on a response.
 
-    ``reward`` is the sum of the components ``parts``; a missing component is 0. ``answer`` is the extracted answer in
-    a canonical spelling, for majority votes, or None; the task may treat other spellings as equivalent
-    (``group_answers``). ``reason`` is one of the task's ``reasons``. ``scorable`` is False if the judge cannot decide,
-    as after a timeout: the response is excluded from training, and ``correct`` is False. ``logged``: further values
-    recorded with the response.
+    ``reward`` is the sum of the components ``parts``; one that is missing does not apply, and adds 0. ``answer`` is the
+    extracted answer in a canonical spelling, for majority votes, or None; the task may treat other spellings as
+    equivalent (``group_answers``). ``reason`` is one of the task's ``reasons``. ``scorable`` is False if the judge
+    cannot decide, as after a timeout: the response is excluded from training, and ``correct`` is False. ``logged``:
+    further values recorded with the response.
     """
 
     reward: float

@@ -145,6 +145,10 @@ class UserRows(Task):
         return [match["name"] if names[match["name"]] == 1 else _qualified_label(match) for match in named]
 
     @property
+    def part_weights(self) -> Mapping[str, float]:
+        return dict(zip(self.labels, self.weights, strict=True))
+
+    @property
     def judge_label(self) -> str:
         """The reward function that decides whether a completion is correct."""
         return self.labels[0] if self.correct is None else self.correct
@@ -411,14 +415,14 @@ class UserRows(Task):
         self, labels: Sequence[str], values: Sequence[Value], response: str, logged: Mapping[str, Any]
     ) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)
-        weighted = [
-            weight * value if isinstance(value, float) else 0.0
-            for weight, value in zip(self.weights, values, strict=True)
-        ]
-        reward, scorable = sum(weighted), failed is None and any(value is not None for value in values)
+        components = {
+            label: weight * value
+            for label, weight, value in zip(labels, self.weights, values, strict=True)
+            if isinstance(value, float)
+        }
+        reward, scorable = sum(components.values()), failed is None and any(value is not None for value in values)
         judged = values[labels.index(self.judge_label)]
         correct = scorable and isinstance(judged, float) and judged > self.threshold
-        components = dict(zip(labels, weighted, strict=True))
         reason = failed.reason if failed else "correct" if correct else "unscored" if judged is None else "wrong"
         return Verdict(reward, components, correct, extract_vote(response), reason, scorable, logged)
 

@@ -188,6 +188,7 @@ def rollout_summary(
     whose answer or gold answer could not be parsed as mathematics; both are 0 for tasks without such a verifier.
     ``format`` is the reward's part `format` as a share of ``format_range``, if any. ``accuracy/se`` is the standard
     error over all completions, ``format/se`` over the scored ones. Means over no completion are None.
+    ``greedy_reward`` averages the rewards of the greedy completions, each prompt once (ReMax).
     ``logged/NAME`` averages the numbers that the user's reward functions record.
 
     ``entropy`` is that of the sampling policy in nats, averaged over the rollout's tokens. If the engine does not
@@ -204,6 +205,7 @@ def rollout_summary(
     names = dict.fromkeys(name for row in rows for name in row["parts"])
     components = {name: mean([row["parts"].get(name, 0.0) for row in scored]) for name in names}
     lengths = [row["tokens"] for row in rows]
+    greedy = {row["problem"]: row["greedy"]["reward"] for row in rows if "greedy" in row}
     logged: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row.get("logged", {}).items():
@@ -224,6 +226,7 @@ def rollout_summary(
         "entropy": _entropy(rows),
         "diversity": len({(row["problem"], row["completion"]) for row in rows}) / count,
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
+        **({"greedy_reward": mean([value for value in greedy.values() if value is not None])} if greedy else {}),
         **_values_by_verdict(rows),
         **{f"logged/{name}": mean(values) for name, values in logged.items()},
     }

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.sampling import sample_and_judge
+from rlvr_cli.methods.gdpo import part_columns
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
@@ -55,6 +56,7 @@ class RolloutBatch:
         truncated: whether a completion was cut at the maximum length.
         rewards: NaN for a row excluded from training. correct: the verdicts, flipped with the rewards (reward noise).
             Both empty if nothing was judged.
+        parts, part_weights, greedy_rewards: as in methods.base.Rollout, if the advantage reads them, else empty.
     """
 
     prompt_ids: list[list[int]]
@@ -64,6 +66,9 @@ class RolloutBatch:
     truncated: list[bool] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
+    parts: list[list[float]] = field(default_factory=list)
+    part_weights: list[float] = field(default_factory=list)
+    greedy_rewards: list[float] = field(default_factory=list)
 
 
 class RolloutSource:
@@ -76,6 +81,9 @@ class RolloutSource:
 
     Attributes:
         model: the policy. weights: context around each call of the engine, which prepares its weights.
+        greedy: the greedy completion of each problem sampled in the rollout, if the advantage reads its reward.
+        extra_tokens: tokens that this process sampled beyond the rollout's completions: greedy completions, and groups
+            that dynamic sampling replaced.
         seconds: time of `rollout`, sampling with concurrent judging, and `verify`, judging after the last completion.
     """
 
@@ -98,6 +106,7 @@ class RolloutSource:
         policy = config.method.policy
         self.noise = 0.0 if policy is None else policy.reward.noise
         self.replaced = policy is not None and bool(policy.reward.terms)
+        self.advantage = None if policy is None else policy.advantage
         self.model: Any = None
         self.weights: Callable[[], AbstractContextManager[None]] = nullcontext
         self.seconds = {"rollout": 0.0, "verify": 0.0}
@@ -112,6 +121,8 @@ class RolloutSource:
         """
         self.rollout, self.first_row = rollout, first_row
         self.slots = [_Slot(problem) for problem in problems]
+        self.greedy: dict[int, _Greedy] = {}
+        self.extra_tokens = 0
         self._sample_and_judge(range(len(self.slots)), attempt=0)
         for attempt in range(1, self.config.rollout.dynamic_sampling + 1):
             equal = self._groups_of_equal_rewards()
@@ -121,17 +132,30 @@ class RolloutSource:
             fresh = dict(zip(equal, self._replacements(rollout, attempt, len(equal)), strict=True))
             resampled = [row for row in range(len(self.slots)) if (first_row + row) // size in fresh]
             for row in resampled:
+                self.extra_tokens += len(self.slots[row].ids)
                 self.slots[row] = _Slot(fresh[(first_row + row) // size])
             self._sample_and_judge(resampled, attempt)
         entropies = [slot.entropies for slot in self.slots if slot.entropies is not None]
+        rewards, greedy_rewards = self._finite_rewards(self.slots), []
+        if self.greedy:
+            greedy_rewards = [self.greedy[slot.problem].baseline for slot in self.slots]
+            # Without a baseline a completion is left out of the update, like one without a reward.
+            rewards = [
+                math.nan if math.isnan(baseline) else reward
+                for reward, baseline in zip(rewards, greedy_rewards, strict=True)
+            ]
+        parts, part_weights = self._parts() if self.advantage is not None and self.advantage.needs_parts else ([], [])
         return RolloutBatch(
             prompt_ids=[slot.prompt for slot in self.slots],
             completion_ids=[slot.ids for slot in self.slots],
             log_probs=[slot.log_probs for slot in self.slots],
             entropies=entropies if len(entropies) == len(self.slots) else None,
             truncated=[slot.truncated for slot in self.slots],
-            rewards=self._finite_rewards(),
+            rewards=rewards,
             correct=[slot.verdict.correct != slot.flipped for slot in self.slots],
+            parts=parts,
+            part_weights=part_weights,
+            greedy_rewards=greedy_rewards,
         )
 
     def sample_before_training(self, problems: Sequence[int]) -> RolloutBatch:
@@ -143,7 +167,13 @@ class RolloutSource:
         return RolloutBatch(prompts, completions.ids, entropies=completions.entropies)
 
     def _sample(
-        self, prompts: Sequence[list[int]], keys: Sequence[int], stream: tuple[str | int, ...], on_done: OnDone | None
+        self,
+        prompts: Sequence[list[int]],
+        keys: Sequence[int],
+        stream: tuple[str | int, ...],
+        on_done: OnDone | None,
+        *,
+        greedy: bool = False,
     ) -> Completions:
         settings = self.config.rollout
         params = SamplingParams(
@@ -155,6 +185,8 @@ class RolloutSource:
             top_k=settings.top_k,
             max_rows=settings.batch,
         )
+        if greedy:
+            params = replace(params, temperature=0.0, top_p=1.0, top_k=0)
         with self.weights():
             return self.engine(self.model, prompts, params, keys=keys, on_progress=self.on_tokens, on_done=on_done)
 
@@ -164,24 +196,56 @@ class RolloutSource:
         A completion's random stream depends on the rollout, the attempt and its row in the whole batch, not on the
         number of processes.
         """
-        started = time.perf_counter()
         slots = [self.slots[row] for row in rows]
+        for row, slot in zip(rows, slots, strict=True):
+            slot.flipped = self._is_flipped(attempt, self.first_row + row)
+        stream = ("rollout", self.rollout, *(("attempt", attempt) if attempt else ()))
+        self._fill(slots, [self.first_row + row for row in rows], stream)
+        if self.advantage is not None and self.advantage.needs_greedy:
+            self._add_greedy()
+
+    def _add_greedy(self) -> None:
+        """Sample and judge a greedy completion of every distinct problem of the rollout that has none yet.
+
+        The process with a problem's first row samples it; a collective operation.
+        """
+        rows = self.gather([{"problem": slot.problem} for slot in self.slots])
+        first_rows = {row["problem"]: number for number, row in reversed(list(enumerate(rows)))}
+        missing = [problem for problem in first_rows if problem not in self.greedy]
+        if not missing:
+            return
+        here = range(self.first_row, self.first_row + len(self.slots))
+        own = [problem for problem in missing if first_rows[problem] in here]
+        slots = [_Slot(problem, flipped=self._is_flipped("greedy", problem)) for problem in own]
+        self._fill(slots, own, ("greedy", self.rollout), greedy=True)
+        self.extra_tokens += sum(len(slot.ids) for slot in slots)
+        # In float32, as the rewards of a training.
+        rewards = torch.tensor(self._finite_rewards(slots)).tolist()
+        completions = [
+            {"problem": slot.problem, "completion": _Greedy(reward, slot.verdict.correct, slot.text, len(slot.ids))}
+            for slot, reward in zip(slots, rewards, strict=True)
+        ]
+        self.greedy |= {row["problem"]: row["completion"] for row in self.gather(completions)}
+
+    def _fill(
+        self, slots: Sequence[_Slot], keys: Sequence[int], stream: tuple[str | int, ...], *, greedy: bool = False
+    ) -> None:
+        """Sample and judge a completion for each of ``slots``."""
+        started = time.perf_counter()
         encoded = {
             index: prompt_ids(self.task, self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in slots)
         }
-        stream = ("rollout", self.rollout, *(("attempt", attempt) if attempt else ()))
 
         def sample(on_done: OnDone | None) -> Completions:
             prompts = [encoded[slot.problem] for slot in slots]
-            return self._sample(prompts, [self.first_row + row for row in rows], stream, on_done)
+            return self._sample(prompts, keys, stream, on_done, greedy=greedy)
 
         stops = eos_token_ids(self.model, self.tokenizer)
         problems = [self.problems[slot.problem] for slot in slots]
         judged = sample_and_judge(sample, self.task, problems, self.tokenizer, stops)
         completions = judged.completions
-        for row, slot, ids, log_probs, truncated, entropies in zip(
-            rows,
+        for slot, ids, log_probs, truncated, entropies in zip(
             slots,
             completions.ids,
             completions.log_probs,
@@ -192,27 +256,39 @@ class RolloutSource:
             slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
             slot.log_probs = log_probs
             slot.entropies = entropies
-            slot.flipped = self._is_flipped(self.first_row + row, attempt)
         for slot, text, verdict in zip(slots, judged.texts, judged.verdicts, strict=True):
             slot.text, slot.verdict = text, verdict
         self.seconds["verify"] += judged.seconds
         self.seconds["rollout"] += time.perf_counter() - started - judged.seconds
 
-    def _is_flipped(self, row: int, attempt: int) -> bool:
+    def _is_flipped(self, attempt: int | str, row: int) -> bool:
         seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """Return the groups with equal rewards in float32, as in training, without unscorable completions."""
+        """Return the groups with equal rewards in float32, as in training, without unscorable completions.
+
+        With an advantage that reads them: with equal parts of the reward; equal to the greedy completion's reward.
+        """
         size = self.config.rollout.group_size
+        by_part = self.advantage is not None and self.advantage.needs_parts
         rows = self.gather(
             [
-                {"reward": reward, "scorable": slot.verdict.scorable}
-                for reward, slot in zip(torch.tensor(self._rewards()).tolist(), self.slots, strict=True)
+                {
+                    "reward": (reward, *(sorted(slot.verdict.parts.items()) if by_part else ())),
+                    "scorable": slot.verdict.scorable,
+                    "baselines": [self.greedy[slot.problem].baseline] if self.greedy else [],
+                }
+                for reward, slot in zip(torch.tensor(self._rewards(self.slots)).tolist(), self.slots, strict=True)
             ]
         )
         rewards = [
-            {row["reward"] for row in rows[first : first + size] if row["scorable"]}
+            {
+                value
+                for row in rows[first : first + size]
+                if row["scorable"] and not any(map(math.isnan, row["baselines"]))
+                for value in (row["reward"], *((baseline,) for baseline in row["baselines"]))
+            }
             for first in range(0, len(rows) // size * size, size)
         ]
         return [group for group, distinct in enumerate(rewards) if len(distinct) <= 1]
@@ -224,20 +300,26 @@ class RolloutSource:
         random.Random(seed).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 
-    def _rewards(self) -> list[float]:
-        verdicts = (slot.verdict for slot in self.slots)
+    def _parts(self) -> tuple[list[list[float]], list[float]]:
+        """Return the parts of this process's rewards, and their weights, in one order for all processes."""
+        local = {name for slot in self.slots for name in slot.verdict.parts}
+        names = sorted({row["name"] for row in self.gather([{"name": name} for name in local])})
+        return part_columns([slot.verdict.parts for slot in self.slots], names, self.task.part_weights)
+
+    def _rewards(self, slots: Sequence[_Slot]) -> list[float]:
+        verdicts = (slot.verdict for slot in slots)
         verified = torch.tensor(
             [verdict.reward if verdict.scorable else math.nan for verdict in verdicts], dtype=torch.float64
         )
-        flips = torch.tensor([slot.flipped for slot in self.slots])
+        flips = torch.tensor([slot.flipped for slot in slots])
         rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
         return rewards
 
-    def _finite_rewards(self) -> list[float]:
-        """Return the reward of every row; NaN excludes it from the update and its group's baseline."""
-        rewards = self._rewards()
+    def _finite_rewards(self, slots: Sequence[_Slot]) -> list[float]:
+        """Return the reward of every slot; NaN excludes it from the update and its group's baseline."""
+        rewards = self._rewards(slots)
         stops = self.config.train.on_nonfinite == "stop"
-        for slot, reward in zip(self.slots, rewards, strict=True):
+        for slot, reward in zip(slots, rewards, strict=True):
             if stops and slot.verdict.scorable and not abs(reward) <= LARGEST_REWARD:
                 components = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
@@ -264,6 +346,9 @@ class RolloutSource:
             record |= self._token_record(slot)
         rows = self.gather(records)
         self.summary = rollout_summary(rows, self.task.reasons, self.task.format_range, replaced=self.replaced)
+        if self.greedy or self.config.rollout.dynamic_sampling:
+            extra = self.gather([{"tokens": self.extra_tokens}])
+            self.summary["extra_tokens"] = float(sum(row["tokens"] for row in extra))
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
@@ -292,6 +377,7 @@ class RolloutSource:
             "reason": verdict.reason,
             "answer": verdict.answer,
             "advantage": advantage,
+            **({"greedy": self.greedy[slot.problem].record()} if self.greedy else {}),
             **({"logged": dict(verdict.logged)} if verdict.logged else {}),
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
         }
@@ -300,6 +386,20 @@ class RolloutSource:
         """Return each token's text and its log-prob at the sampling temperature, to five digits (None = not finite)."""
         log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
         return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """The greedy completion of a prompt; its reward ``baseline`` is NaN if the verifier could not judge it."""
+
+    baseline: float
+    correct: bool
+    text: str
+    tokens: int
+
+    def record(self) -> dict[str, Any]:
+        reward = None if math.isnan(self.baseline) else self.baseline
+        return {"reward": reward, "correct": self.correct, "tokens": self.tokens, "completion": self.text}
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,13 +106,20 @@ class Scoring:
         self.initial_entropy = float(entropy / max(tokens, 1.0))
         return self.initial_entropy
 
-    def score(self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None) -> tuple[Rollout, TensorRows]:
+    def score(
+        self,
+        rows: TensorRows,
+        rewards: Tensor,
+        judged: Tensor | None = None,
+        inputs: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Rollout, TensorRows]:
         """Return the method's view of the rollout, and the rows of all processes with their advantages.
 
         ``rewards``: (N,); NaN excludes a row from training. ``judged``: (N,) values that are compared with
-        ``correct_above`` without verdicts; None = the rewards.
+        ``correct_above`` without verdicts; None = the rewards. ``inputs``: further fields of :class:`Rollout`, of all
+        processes: the parts of the rewards, the rewards of greedy completions.
         """
-        rollout = self._make_rollout(rows, rewards, rewards if judged is None else judged)
+        rollout = self._make_rollout(rows, rewards, rewards if judged is None else judged, inputs or {})
         raw_advantages, advantages = (_scatter_back(rows, values) for values in self.method.rollout_advantages(rollout))
         scored_rows = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
         # An excluded row has no tokens, so no KL, statistic or divisor counts it.
@@ -126,7 +133,7 @@ class Scoring:
             scored_rows["returns"] = _scatter_back(rows, returns)
         return rollout, scored_rows
 
-    def _make_rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor) -> Rollout:
+    def _make_rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor, inputs: Mapping[str, Tensor]) -> Rollout:
         compact = _compact_rows(rows)
         mask = compact["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(
@@ -139,6 +146,9 @@ class Scoring:
             ref_log_probs=compact.get("ref_log_probs"),
             values=compact.get("values"),
             correct=rows["correct"].bool() if "correct" in rows else judged > self.correct_above,
+            parts=inputs.get("parts"),
+            part_weights=inputs.get("part_weights"),
+            greedy_rewards=inputs.get("greedy_rewards"),
         )
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
             assert rollout.entropies is not None

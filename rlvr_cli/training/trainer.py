@@ -141,6 +141,7 @@ class PolicyTrainer(GRPOTrainer):
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
         self._trl_judged: Tensor | None = None
+        self._trl_parts: Tensor | None = None
         self._generating = False
         self._step_rows: list[TensorRows] | None = None
         arguments = apply_method(args, self.method)
@@ -149,6 +150,12 @@ class PolicyTrainer(GRPOTrainer):
             raise ValueError(
                 f"the completions of a rollout must split into groups of {self.group_size}; got "
                 f"{arguments.generation_batch_size}"
+            )
+        least, key = self.method.advantage.least_group
+        if self.group_size < least:
+            raise ValueError(
+                f"method {named.name} needs groups of at least {least} completions ({key}); num_generations is "
+                f"{self.group_size}."
             )
         self.value_head, others = attach_value_head(self.method, model, arguments, others)
         super().__init__(
@@ -218,6 +225,11 @@ class PolicyTrainer(GRPOTrainer):
             return
         if settings and not method.advantage.needs_correct:
             raise ValueError(f"{settings[0]} has no effect: {method.name} does not train by correctness. Remove it.")
+        if method.advantage.needs_greedy:
+            raise ValueError(
+                f"method {method.name} needs a greedy completion of every prompt, which TRL's generation does not "
+                f"sample. Use `rlvr train --method {method.name}`, or another method."
+            )
         if self.tis_cap is not None:
             raise ValueError(
                 "tis_cap needs the sampler's log-probs, which TRL's generation does not return. Remove it."
@@ -323,7 +335,7 @@ class PolicyTrainer(GRPOTrainer):
         if batch is not None:
             self.on_rollout_collected(batch, local_rows)
         rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged)
+        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, self._advantage_inputs(batch))
         self.meter.add_rollout()
         policy_rollout = dataclasses.replace(rollout, mask=policy_mask(rows))
         means = policy_rollout.row_mean(rows["advantages"].expand_as(rollout.mask))
@@ -332,6 +344,22 @@ class PolicyTrainer(GRPOTrainer):
         else:
             self._log_advantages(means.tolist())
         return rows
+
+    def _advantage_inputs(self, batch: RolloutBatch | None) -> dict[str, Tensor]:
+        """Return what the advantage reads besides the rewards, from all processes; ``batch`` None: from TRL."""
+        device = self.args.device
+        if batch is None:
+            if not self.method.advantage.needs_parts:
+                return {}
+            assert self._trl_parts is not None
+            return {"parts": self._trl_parts, "part_weights": self.reward_weights.to(device)}
+        columns = {"parts": batch.parts, "greedy_rewards": batch.greedy_rewards}
+        inputs = {
+            name: self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=device))
+            for name, values in columns.items()
+            if values
+        }
+        return inputs | ({"part_weights": torch.tensor(batch.part_weights, device=device)} if batch.parts else {})
 
     def _pad_batch(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
         """Return the padded rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
@@ -386,7 +414,7 @@ class PolicyTrainer(GRPOTrainer):
                     f"reward function {name}: a reward must be {NUMBER}, or None if not applicable; got "
                     f"{float(too_large[0]):g} (float32, times its weight)"
                 )
-        self._trl_rewards = total.masked_fill(unscored, torch.nan)
+        self._trl_rewards, self._trl_parts = total.masked_fill(unscored, torch.nan), rewards
         self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]
         return rewards
 

@@ -29,7 +29,7 @@ METHOD_ARGUMENTS: dict[str, str] = {
     "epsilon_high": "policy_loss.eps_high",
     "importance_sampling_level": 'method="gspo" has the ratio of the sequence',
     "loss_type": "aggregation.kind",
-    "multi_objective_aggregation": "rewards are added up with reward_weights",
+    "multi_objective_aggregation": 'method="gdpo" is TRL\'s normalize_then_sum',
     "off_policy_mask_threshold": _NO_EQUIVALENT,
     "scale_rewards": "advantage.scale",
     "top_entropy_quantile": "shaping.high_entropy.share",
@@ -43,7 +43,6 @@ _VALUE_REPLACEMENTS: dict[tuple[str, Any], str] = {
     ("loss_type", "luspo"): 'method="gspo" with overrides=["aggregation=constant_length"] is 1 / '
     "max_completion_length of it",
     **{("loss_type", kind): _NO_EQUIVALENT for kind in ("bnpo", "sapo", "vespo")},
-    ("scale_rewards", "batch"): _NO_EQUIVALENT,
 }
 
 # Of every training: data in our order; no saving, logging and reporting by transformers.

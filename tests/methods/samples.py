@@ -13,15 +13,20 @@ from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.base import Advantage, PolicyLoss, Rollout, Tokens
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.dgpo import DGPO
+from rlvr_cli.methods.gdpo import GDPOAdvantage
 from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.gspo import GSPO
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.lopti import OnePass
+from rlvr_cli.methods.maxrl import MaxRLAdvantage
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.opo import OPOAdvantage
+from rlvr_cli.methods.pass_at_k import PassAtKAdvantage
 from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
+from rlvr_cli.methods.remax import ReMaxAdvantage
 from rlvr_cli.methods.rloo import RLOOAdvantage
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
@@ -51,7 +56,13 @@ WEIGHTS: dict[str, PolicyLoss] = {
 ADVANTAGES: dict[str, Advantage] = {
     "group": GroupAdvantage(scale="std"),
     "group-unscaled": GroupAdvantage(scale="none"),
+    "group-batch": GroupAdvantage(scale="batch"),
     "rloo": RLOOAdvantage(),
+    "maxrl": MaxRLAdvantage(),
+    "opo": OPOAdvantage(),
+    "remax": ReMaxAdvantage(),
+    "pass-at-k": PassAtKAdvantage(k=2),
+    "gdpo": GDPOAdvantage(),
     "likelihood": LikelihoodAdvantage(side="both"),
     "likelihood-positive": LikelihoodAdvantage(side="positive"),
     "likelihood-negative": LikelihoodAdvantage(side="negative"),
@@ -119,6 +130,9 @@ def random_rollout(groups: int = 4, group_size: int = 4, length: int = 12, seed:
         values=normal(rows, length),
         initial_entropy=0.1,
         correct=rewards > 0,
+        parts=torch.stack([rewards / 2, normal(rows).round(), rewards / 2], dim=1),
+        part_weights=torch.tensor([1.0, 0.5, 1.0], dtype=torch.float64),
+        greedy_rewards=normal(groups).sign().repeat_interleave(group_size),
     )
 
 

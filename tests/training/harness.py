@@ -119,7 +119,15 @@ class ScriptedRollouts:
         rows = slice(first_row, first_row + len(problems))
         prompts, completions, rewards = self.script(rollout)
         own = [float(reward) for reward in rewards[rows]]
-        return RolloutBatch(prompts[rows], completions[rows], rewards=own, correct=[reward > 0 for reward in own])
+        return RolloutBatch(
+            prompts[rows],
+            completions[rows],
+            rewards=own,
+            correct=[reward > 0 for reward in own],
+            parts=[[reward // 2, reward % 2] for reward in own],
+            part_weights=[2.0, 1.0],
+            greedy_rewards=[float(row // SHARING % 3) for row in range(self.rows)[rows]],
+        )
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         self.advantages = list(advantages)
