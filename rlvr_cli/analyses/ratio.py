@@ -108,8 +108,8 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
             f"No matching AdamW state at step {saved.old.step}: it starts at zero, so the first steps are larger than "
             "the run's."
         )
-    if saved.config.rollout.largest_weight is not None:
-        notes.append("The run's truncated importance sampling (rollout.tis_cap) is not applied.")
+    if saved.config.rollout.active_correction is not None:
+        notes.append("The run's correction for its sampler (rollout.correction) is not applied.")
     policies = [*(("replayed", ratios) for ratios in replayed), ("checkpoint", at_checkpoint)]
     line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
     bounds = torch.stack([line, *entropy_bounds(line, policy.model.config.vocab_size)])

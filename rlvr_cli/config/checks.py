@@ -113,6 +113,15 @@ def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
         )
 
 
+def _past_weights_are_whole(config: Config) -> Iterable[Contradiction]:
+    if config.rollout.behind and config.launch.deepspeed is not None:
+        yield Contradiction(
+            ("rollout.behind", "launch.deepspeed"),
+            f"rollout.behind={config.rollout.behind} keeps earlier weights of the whole model in every process, and "
+            f"launch.deepspeed={config.launch.deepspeed} shards them. Remove one",
+        )
+
+
 def _evaluations_sample(config: Config) -> Iterable[Contradiction]:
     for name, section in (("validation", config.validation), ("eval", config.eval)):
         if section.samples_needed == 0 and not section.greedy:
@@ -265,6 +274,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _processes_share_the_step,
     _micro_batches_split_the_step,
     _deepspeed_divides_the_model,
+    _past_weights_are_whole,
     _evaluations_sample,
     _data_set_of_the_task,
     _benchmarks_have_names,

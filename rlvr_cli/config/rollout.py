@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlvr_cli.core.section import Count, CountOrZero, Section, Text
+from rlvr_cli.methods.correction import AutoCorrection, Correction, NoCorrection, TokenCorrection
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-# vLLM's share of a GPU's memory next to a trainer (TRL's default), and the cap of its tokens' importance weights (Yao
-# et al. and verl).
-COLOCATE_MEMORY, VLLM_TIS_CAP = 0.3, 2.0
+# vLLM's share of a GPU's memory next to a trainer (TRL's default).
+COLOCATE_MEMORY = 0.3
 
 
 class VllmConfig(Section):
@@ -74,10 +74,13 @@ class RolloutConfig(Section):
         "is supported, else transformers.",
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
-    tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | Literal["auto"] | None = Field(
-        "auto",
-        description="Truncated importance sampling: each token is weighted by its probability under the trainer over "
-        "that under the sampler, at most this; null = no correction; auto = 2 with vLLM, else null.",
+    correction: Correction = Field(
+        default=AutoCorrection(), description="Weights of the gradient for a sampler that is not the trained policy."
+    )
+    behind: Annotated[int, Field(ge=0, le=1000)] = Field(
+        0,
+        description="Staleness: rollout i is sampled by the weights from before its last `behind` rollouts of updates, "
+        "the first ones by the initial weights; keeps behind + 1 copies of the trained weights in host memory.",
     )
 
     @property
@@ -85,8 +88,8 @@ class RolloutConfig(Section):
         return self.engine in ("vllm_colocate", "vllm_server")
 
     @property
-    def largest_weight(self) -> float | None:
-        """The cap of importance weights, with ``tis_cap: auto`` resolved; None = no weights."""
-        if self.tis_cap == "auto":
-            return VLLM_TIS_CAP if self.uses_vllm else None
-        return self.tis_cap
+    def active_correction(self) -> Correction | None:
+        """The correction, with `auto` resolved; None = no weights."""
+        if isinstance(self.correction, AutoCorrection):
+            return TokenCorrection() if self.uses_vllm else None
+        return None if isinstance(self.correction, NoCorrection) else self.correction

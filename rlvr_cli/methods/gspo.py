@@ -11,8 +11,8 @@ As in verl, log s is capped at 10, with no gradient beyond (the paper has no cap
 
 How we differ from the released code:
 
-- A completion's tokens share their weight for another sampler (``rollout.tis_cap``), the mean of the tokens' weights,
-  as in TRL. verl multiplies each token by its own weight.
+- A completion's tokens share their weight for another sampler (``rollout.correction``), the mean of the tokens'
+  weights, as in TRL. verl multiplies each token by its own weight.
 - With ``kl.bias_correction`` the KL term of a token has that token's ratio, as in DeepSeek-V3.2; TRL takes s.
 """
 

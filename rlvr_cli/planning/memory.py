@@ -69,6 +69,7 @@ class Training:
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
         accumulates: several micro-batches per step, so that gradients exist during a forward pass.
         step_rows: rows per optimizer step in all processes; None = unknown.
+        past: earlier copies of the trained weights in host memory (rollout.behind + 1, or 0).
         summed: bytes per element of DeepSpeed's accumulated gradients from stage 2 on.
         processes: GPUs of the training.
         reference: a second model for the KL term; with adapters the base, at no cost.
@@ -97,6 +98,7 @@ class Training:
     offload_weights: bool = False
     step_rows: int | None = None
     summed: Literal[2, 4] = 4
+    past: int = 0
 
     @property
     def tokens(self) -> int:
@@ -314,6 +316,8 @@ def _state_terms(model: Architecture, training: Training) -> Iterable[Term]:
         yield Term(
             "reference policy", size, f"a second model for the KL term (method.kl.beta), {element} bytes{spread}"
         )
+    if training.past and not training.gpu:
+        yield Term("earlier weights", _past_bytes(model, training), f"{training.past} copies, for rollout.behind")
     if strategy == "ddp" and n > 1:
         yield Term("communication buckets", training.trained_element * trained, "DDP's, which hold the gradients")
     elif strategy.startswith("zero"):
@@ -549,7 +553,7 @@ def _prefill_bytes(memory: RowMemory, training: Training, sampling: Sampling, ro
 
 
 def _host_term(model: Architecture, training: Training) -> Term:
-    """Estimate the host memory of a process, for loading the model or for offloaded states."""
+    """Estimate the host memory of a process, for loading the model, offloaded states or earlier weights."""
     if not training.gpu:
         return Term("host", 0, "")
     quantized = training.adapter is not None and training.adapter.quantized
@@ -561,7 +565,13 @@ def _host_term(model: Architecture, training: Training) -> Term:
     offloaded += 2 * model.parameters * training.offload_weights
     if offloaded // training.processes > loading:
         return Term("host", offloaded // training.processes, "offloaded states")
+    if (past := _past_bytes(model, training)) > loading:
+        return Term("host", past, f"{training.past} copies of the weights, for rollout.behind")
     return Term("host", loading, "while the model is loaded")
+
+
+def _past_bytes(model: Architecture, training: Training) -> int:
+    return training.past * training.trained_element * trained_parameters(model, training)
 
 
 def _total_bytes(terms: Iterable[Term]) -> int:

@@ -332,6 +332,7 @@ def training_settings(config: Config, device: Device, prompt_tokens: int | None 
         offload_weights=offload_weights,
         step_rows=batch.step_batch,
         summed=4 if accumulates_in_float32(deepspeed_settings(config.launch) or {}) else 2,
+        past=config.rollout.behind + 1 if config.rollout.behind and method.samples else 0,
     )
 
 

@@ -101,6 +101,32 @@ def _region(label: str) -> Metric:
     )
 
 
+def _mismatch(label: str) -> Metric:
+    return Metric(
+        label,
+        lowest=0.0,
+        unit="nats",
+        figure="mismatch",
+        title="Mismatch by position and length",
+        axis="nats per token",
+        note="Mean |log π_old - log π_sampler| over the first and last quarter of each completion's tokens, and over the "
+        "shortest and longest quarter of a rollout's completions.",
+        log_scale=True,
+    )
+
+
+def _cut(label: str) -> Metric:
+    return _share(
+        label,
+        figure="cut-share",
+        title="Weights cut by the correction",
+        axis="share",
+        note="Completions whose weights rollout.correction has all set to 0, and the mean share of a completion's "
+        "weights that it has capped or set to 0, in the shortest and longest quarter of a rollout's completions: a "
+        "correction that cuts long ones alone is a length filter.",
+    )
+
+
 # In the order of a report's figures.
 METRICS: dict[str, Metric] = {
     "reward": _reward(
@@ -196,11 +222,19 @@ METRICS: dict[str, Metric] = {
         note="Of runs with an inexact sampler: stale weights, or different rounding.",
         log_scale=True,
     ),
+    "mismatch/first_quarter": _mismatch("first quarter of a completion"),
+    "mismatch/last_quarter": _mismatch("last quarter of a completion"),
+    "mismatch/short": _mismatch("shortest quarter of the completions"),
+    "mismatch/long": _mismatch("longest quarter of the completions"),
     "mismatch/kl": Metric("KL of sampler and trainer", lowest=0.0, unit="nats"),
     "mismatch/above_2": _share("tokens with π_old / π_sampler > 2"),
     "mismatch/below_half": _share("tokens with π_old / π_sampler < 1/2"),
     "importance/weight": Metric("mean weight for the sampler", lowest=0.0),
-    "importance/capped": _share("weights cut at rollout.tis_cap"),
+    "importance/capped": _share("weights at the cap of rollout.correction"),
+    "importance/dropped": _share("weights set to 0 by rollout.correction"),
+    "importance/rows_dropped": _cut("completions without a weight above 0"),
+    "importance/cut_short": _cut("weights cut, shortest quarter"),
+    "importance/cut_long": _cut("weights cut, longest quarter"),
     "prob_distance": Metric("mean |π - π_old|", lowest=0.0),
     "value/correct": Metric("value if right", title="Predicted value"),
     "value/incorrect": Metric("value if wrong", title="Predicted value"),

@@ -132,6 +132,8 @@ class Checkpointer(TrainerCallback):
             shutil.copyfile(self.run.path / TRAINED_ON, inner / TRAINED_ON)
         if value_head:
             save_file(value_head, inner / HEAD_FILE)
+        if trainer.past_weights is not None:
+            trainer.past_weights.save(inner)
         (inner / checkpoint_state.SCHEDULER).write_text(json.dumps(trainer.lr_scheduler.state_dict()), encoding="utf-8")
         (inner / checkpoint_state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
         write_seal(folder / IN_CHECKPOINT, seal)
@@ -201,6 +203,8 @@ class Checkpointer(TrainerCallback):
         self._restore_schedule(json.loads((inner / checkpoint_state.SCHEDULER).read_text(encoding="utf-8")))
         trainer.skips.count = counters["skips"]
         trainer.executed.update(counters["executed"])
+        if trainer.past_weights is not None:
+            trainer.past_weights.load(inner)
         trainer.restore_position(counters, self._load_process(checkpoint)[1])
 
     def _restore_schedule(self, saved: dict[str, Any]) -> None:

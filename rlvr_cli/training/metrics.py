@@ -13,6 +13,7 @@ from torch import Tensor
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
+from rlvr_cli.training.objective import Mismatch
 
 # A token's region (methods/base.py) -> its metric: clipped gradients, and the other corners outside the trust region.
 REGION_METRICS = {"LN": "clip_frac/low", "HP": "clip_frac/high", "LP": "outside/low", "HN": "outside/high"}
@@ -21,7 +22,14 @@ REGIONS = tuple(REGION_METRICS)
 MAX_SQUARABLE = 1e150
 # Trainer against sampler, over the tokens in the forward passes of the updates.
 MISMATCH = ("mismatch/log_prob", "mismatch/kl", "mismatch/above_2", "mismatch/below_half")
-IMPORTANCE = ("importance/weight", "importance/capped")
+IMPORTANCE = ("importance/weight", "importance/capped", "importance/dropped")
+# Means with their own number of tokens (|d|) or rows, which is summed under `NAME/count`.
+MISMATCH_SUBSETS = ("mismatch/first_quarter", "mismatch/last_quarter", "mismatch/short", "mismatch/long")
+IMPORTANCE_ROWS = ("importance/rows_dropped", "importance/cut_short", "importance/cut_long")
+COMPARED = (
+    *(*MISMATCH, *IMPORTANCE, "compared", *MISMATCH_SUBSETS, *IMPORTANCE_ROWS),
+    *(f"{name}/count" for name in (*MISMATCH_SUBSETS, *IMPORTANCE_ROWS)),
+)
 TRAINED_MEANS = ("drift", "drift_square", "distance", "kl_old", "kl_reference", "entropy_trained")
 # A verifier's failure -> the reasons of its verdicts.
 VERIFIER_FAILURES = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
@@ -43,7 +51,7 @@ class StepMeter:
         *("tokens", "trained", "moved", "drift", "drift_square", "distance", "kl_old", "kl_reference"),
         *("entropy_trained", "policy_loss", "value_loss", "aux_loss", "aux_loss_share"),
         *REGIONS,
-        *(*MISMATCH, *IMPORTANCE, "compared"),
+        *COMPARED,
     )
 
     def __init__(
@@ -104,19 +112,34 @@ class StepMeter:
             drift.new_zeros(()) if value_loss is None else value_loss.double(),
             *(drift.new_zeros(()) for _ in ("aux_loss", "aux_loss_share")),
             *((getattr(regions, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
-            *(drift.new_zeros(()) for _ in (*MISMATCH, *IMPORTANCE, "compared")),
+            *(drift.new_zeros(()) for _ in COMPARED),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
-    def add_mismatch(self, log_ratios: Tensor, cap: float | None, computed: Tensor) -> None:
-        """Add log(pi_old / pi_sampler) (n, T) of a micro-batch's ``computed`` tokens, with weights up to ``cap``."""
-        differences = torch.where(computed, log_ratios, 0).double()
-        ratios, cap = differences.exp(), math.inf if cap is None else cap
-        distances = (differences.abs(), k3(torch.zeros_like(differences), differences), ratios > 2, ratios < 0.5)
-        weights = (torch.where(computed, ratios.clamp(max=cap), 0), ratios > cap)
-        sums = [values.sum(dtype=torch.float64) for values in (*distances, *weights, computed)]
+    def add_mismatch(self, mismatch: Mismatch) -> None:
+        """Add the difference of sampler and trainer at a micro-batch's computed tokens."""
+        computed = mismatch.computed
+        differences = torch.where(computed, mismatch.log_ratios, 0).double()
+        ratios, distances = differences.exp(), differences.abs()
+        weights = ratios if mismatch.weights is None else mismatch.weights.double()
+        cut = torch.zeros_like(computed) if mismatch.cut is None else mismatch.cut & computed
+        weights, dropped = torch.where(computed, weights, 0), cut & (weights == 0)
+        position = 4 * (mismatch.mask.cumsum(dim=1) - 1) // mismatch.mask.sum(dim=1, keepdim=True).clamp(min=1)
+        subsets = [computed & chosen for chosen in (position == 0, position == 3)]
+        subsets += [computed & (mismatch.quarter == quarter) for quarter in (0, 3)]
+        count = computed.sum(dim=1)
+        trained, share = count > 0, cut.sum(dim=1).double() / count.clamp(min=1)
+        rows = [trained, *(trained & (mismatch.quarter.squeeze(1) == quarter) for quarter in (0, 3))]
+        values = [
+            *(distances, k3(torch.zeros_like(differences), differences), ratios > 2, ratios < 0.5),
+            *(weights, cut & ~dropped, dropped, computed),
+            *(torch.where(subset, distances, 0) for subset in subsets),
+            trained & (dropped.sum(dim=1) == count),
+            *(torch.where(chosen, share, 0) for chosen in rows[1:]),
+            *(*subsets, *rows),
+        ]
         self._sums = self._sums.to(differences.device)
-        self._sums[-len(sums) :] += torch.stack(sums)
+        self._sums[-len(values) :] += torch.stack([each.sum(dtype=torch.float64) for each in values])
 
     def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
         """Add the auxiliary loss () of a micro-batch of a mixture of experts, weighted by its share () of the step."""
@@ -141,13 +164,22 @@ class StepMeter:
         Over the tokens in the forward passes of the updates: ``mismatch/log_prob``, the mean
         |log pi_old - log pi_sampler|; ``mismatch/kl``, the k3 estimate of KL(pi_sampler || pi_old);
         ``mismatch/above_2`` and ``mismatch/below_half``, the shares of ratios pi_old / pi_sampler above 2 and below
-        1/2; ``importance/weight``, the mean importance weight; ``importance/capped``, the share of capped weights.
+        1/2; the mean |log pi_old - log pi_sampler| in ``mismatch/first_quarter`` and ``mismatch/last_quarter`` of each
+        completion, and in the shortest (``mismatch/short``) and longest (``mismatch/long``) quarter of the completions.
+        With a correction: ``importance/weight``, the mean weight; ``importance/capped`` and ``importance/dropped``, the
+        shares of weights at the cap and set to 0; ``importance/rows_dropped``, the share of rows without a weight
+        above 0; the mean share of a row's weights that are capped or dropped, in the shortest quarter of the rows
+        (``importance/cut_short``) and in the longest (``importance/cut_long``). None for a quarter without rows.
         ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient.
         """
         totals = dict(zip(self.SUMS, sums, strict=True))
         count, moved = max(totals["tokens"], 1.0), totals["moved"] or math.nan
         mean = {name: total / (moved if name in TRAINED_MEANS else count) for name, total in totals.items()}
         compared = max(totals["compared"], 1.0)
+
+        def subset_mean(name: str) -> float:
+            return totals[name] / (totals[f"{name}/count"] or math.nan)
+
         # Python raises when a float's square overflows.
         variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < MAX_SQUARABLE else math.inf)
         values = {
@@ -162,7 +194,9 @@ class StepMeter:
             **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
             **({name: totals[name] / compared for name in MISMATCH} if self.mismatch else {}),
+            **({name: subset_mean(name) for name in MISMATCH_SUBSETS} if self.mismatch else {}),
             **({name: totals[name] / compared for name in IMPORTANCE} if self.importance else {}),
+            **({name: subset_mean(name) for name in IMPORTANCE_ROWS} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
             **({"aux_loss": totals["aux_loss"] / share} if (share := totals["aux_loss_share"]) else {}),
             "update_tokens": totals["tokens"],

@@ -6,16 +6,9 @@
 Z, and any statistics of a method, are computed over the step's rows in all processes, so the losses of micro-batches
 add up to the step's loss.
 
-Truncated importance sampling (``tis_cap``), for a sampler that differs from the trained policy:
-
-    w = min(pi_old / pi_sampler, cap)        per token, without gradient; multiplies F A
-
-Tokens of a row with one common ratio (GSPO) share the mean of their w.
-
-pi_old is the trainer's probability of the token before the first update on the rollout, pi_sampler the sampler's,
-both at the sampling temperature. As TRL's ``vllm_importance_sampling_mode="token_truncate"`` (GRPOTrainer, 1.16), after
-Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025). Unlike in TRL, pi_old is
-the denominator of the update's ratio, so it takes no forward pass, and there is no lower bound.
+The weights of a correction for a sampler that differs from the trained policy (methods/correction.py) multiply F A.
+Tokens of a row with one common ratio (GSPO) share the mean of their weights. pi_old is the denominator of the update's
+ratio, so that it takes no forward pass, unlike in TRL.
 """
 
 from __future__ import annotations
@@ -26,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.correction import Correction, log_ratios
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
 from rlvr_cli.training.forward import Outputs
@@ -50,6 +44,26 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Mismatch:
+    """The difference of sampler and trainer at the tokens of a micro-batch.
+
+    Attributes:
+        log_ratios: (n, T) log(pi_old / pi_sampler).
+        mask: (n, T) 1 on valid tokens.
+        computed: (n, T) bool, the tokens in the forward pass.
+        quarter: (n, 1) 0 to 3, the quarter of the rollout's rows by length (:func:`length_quarters`).
+        weights, cut: (n, T) those of the correction, and where its limit has changed them; None without a correction.
+    """
+
+    log_ratios: Tensor
+    mask: Tensor
+    computed: Tensor
+    quarter: Tensor
+    weights: Tensor | None = None
+    cut: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Loss:
     """The loss of a micro-batch, with its terms.
 
@@ -57,17 +71,17 @@ class Loss:
         total: () with gradient.
         tokens: the inputs of the coefficients, detached.
         value_loss: () summed over its tokens; None without a value head.
-        mismatch: (n, T) log(pi_old / pi_sampler), or None.
+        mismatch: None unless the sampler is compared with the trainer.
     """
 
     total: Tensor
     tokens: Tokens
     value_loss: Tensor | None
-    mismatch: Tensor | None
+    mismatch: Mismatch | None
 
 
 def loss(
-    method: Method, step: Step, rows: TensorRows, grad_mask: Tensor, outputs: Outputs, tis_cap: float | None
+    method: Method, step: Step, rows: TensorRows, grad_mask: Tensor, outputs: Outputs, correction: Correction | None
 ) -> Loss:
     """Return the share of ``rows`` in the loss of ``step``.
 
@@ -75,18 +89,17 @@ def loss(
         rows: ``advantages`` and ``completion_mask`` (n, T); ``old_log_probs`` after the rollout's first update, and
             the method's other inputs.
         grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; the gradient does not depend on others.
-        tis_cap: cap of the importance weights; None = no weights.
+        correction: the weights for the sampler; None = no weights. ``grad_mask`` has whole rows where it reads them.
     """
     tokens = build_tokens(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
-    correction, mismatch = rows.get("importance_sampling_ratio"), None
+    weights, mismatch = rows.get("importance_sampling_ratio"), None
     if "sampler_log_probs" in rows:
-        mismatch = log_ratios(tokens.old_log_probs, rows["sampler_log_probs"])
-    if tis_cap is not None:
-        assert mismatch is not None
-        correction = mismatch.exp().clamp(max=tis_cap)
-    coefficients = method.coefficients(
-        tokens, step.count, step.pass_name, step.statistics, sampler_correction=correction
-    )
+        sampler, cut = rows["sampler_log_probs"], None
+        if correction is not None:
+            weights, cut = correction.weights(tokens, sampler)
+        differences = log_ratios(tokens.old_log_probs, sampler)
+        mismatch = Mismatch(differences, tokens.mask, grad_mask, rows["length_quarter"], weights, cut)
+    coefficients = method.coefficients(tokens, step.count, step.pass_name, step.statistics, sampler_correction=weights)
     total = -(coefficients * outputs.log_probs).sum()
     critic_loss = None
     if outputs.values is not None:
@@ -113,7 +126,12 @@ def build_tokens(
     )
 
 
-def log_ratios(old_log_probs: Tensor, sampler_log_probs: Tensor) -> Tensor:
-    """Return log(pi_old / pi_sampler) (B, T); 0 where the sampler's log-prob is NaN."""
-    difference = old_log_probs.detach() - sampler_log_probs
-    return torch.where(difference.isnan(), 0.0, difference)
+def length_quarters(mask: Tensor) -> Tensor:
+    """Return (N, 1) the quarter, 0 to 3, of each row of ``mask`` (N, T) by its number of tokens among rows with any.
+
+    Rows of equal length share a quarter, the lowest of theirs.
+    """
+    lengths = mask.sum(dim=1)
+    ordered = lengths[lengths > 0].sort().values
+    below = torch.searchsorted(ordered, lengths.contiguous())
+    return (4 * below // max(len(ordered), 1)).clamp(max=3).unsqueeze(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import TensorRows, pad_values, row_order
+from rlvr_cli.training.past_weights import PastWeights
 from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
@@ -63,7 +64,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         rows = config.train.rollouts * config.rollout.prompts
         order = problem_order(len(prepared.problems), rows, config.run.seed)
-        cap, exact = config.rollout.largest_weight, _sampler_exact(config, prepared.model, bf16=args.bf16)
+        correction, exact = config.rollout.active_correction, _sampler_exact(config, prepared.model, bf16=args.bf16)
         PolicyTrainer.__init__(
             self,
             prepared.model,
@@ -72,9 +73,9 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             processing_class=prepared.tokenizer,
             method=method,
             rollouts=rollouts,
-            meter=StepMeter(method, run_parts.executed, importance=cap is not None, mismatch=not exact),
+            meter=StepMeter(method, run_parts.executed, importance=correction is not None, mismatch=not exact),
             group_size=config.rollout.group_size,
-            tis_cap=cap,
+            correction=correction,
             micro_tokens=config.update.micro_tokens,
             micro_rows=config.batch.micro_batch,
             dropout=config.update.dropout,
@@ -83,6 +84,8 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         self.begin_run(run_parts)
         rollouts.model, rollouts.weights = self.model, self._sampling_weights
+        if config.rollout.behind:
+            self.past_weights = PastWeights(self.model, config.rollout.behind)
         # With vLLM, the second rollout (also after a resume) is the first that shows whether weights are updated.
         self._last_check: SamplerCheck | None = None
         self._pending_checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
@@ -91,16 +94,20 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         self.recorder.alerts = self.alerts
 
+    def _load_past_weights(self) -> AbstractContextManager[None]:
+        """Give the model the weights that sample this rollout, if `rollout.behind` makes them others."""
+        return nullcontext() if self.past_weights is None else self.past_weights.loaded(self.rollout_index)
+
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:
         """Gather this step's weights for the sampler, or send them to vLLM; a collective operation."""
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
-            with self.gather_parameters():
+            with self._load_past_weights(), self.gather_parameters():
                 yield
             return
         if engine.step != step:
-            with self.gather_parameters(), merge_adapters(self.model) as merged:
+            with self._load_past_weights(), self.gather_parameters(), merge_adapters(self.model) as merged:
                 engine.update_weights(merged, step)
             self.accelerator.wait_for_everyone()
         yield
@@ -125,9 +132,11 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.sampler_checked = not self._pending_checks
         mask = rows["completion_mask"]
         has_dropout = self.config.update.dropout or self.config.model.adapter.kind != "none"
-        log_probs = None if self.scoring.trust_sampler_log_probs or has_dropout else rows.get("old_log_probs")
+        # Under the weights that have sampled, so that an intended staleness is no difference.
+        is_other = self.scoring.trust_sampler_log_probs or has_dropout or self.past_weights is not None
+        log_probs = None if is_other else rows.get("old_log_probs")
         if log_probs is None:
-            with eval_mode(self.model):  # as the sampler
+            with self._load_past_weights(), eval_mode(self.model):  # as the sampler
                 log_probs = self.forward.infer(self.model, rows).log_probs
         differences = log_prob_differences(pad_values(batch.log_probs, mask), log_probs, mask)
         check = aggregate_check(self.accelerator.gather(differences), self._precision())
@@ -216,4 +225,4 @@ def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
     """Return whether the sampler's log-probs equal the trainer's: same weights, float32, no dropout."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
     same_model = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
-    return same_model and not bf16 and dtypes == {torch.float32}
+    return same_model and config.rollout.behind == 0 and not bf16 and dtypes == {torch.float32}

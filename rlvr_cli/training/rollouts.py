@@ -215,9 +215,9 @@ class RolloutSource:
         if not missing:
             return
         here = range(self.first_row, self.first_row + len(self.slots))
-        own = [problem for problem in missing if first_rows[problem] in here]
-        slots = [_Slot(problem, flipped=self._is_flipped("greedy", problem)) for problem in own]
-        self._fill(slots, own, ("greedy", self.rollout), greedy=True)
+        local = [problem for problem in missing if first_rows[problem] in here]
+        slots = [_Slot(problem, flipped=self._is_flipped("greedy", problem)) for problem in local]
+        self._fill(slots, local, ("greedy", self.rollout), greedy=True)
         self.extra_tokens += sum(len(slot.ids) for slot in slots)
         # In float32, as the rewards of a training.
         rewards = torch.tensor(self._finite_rewards(slots)).tolist()

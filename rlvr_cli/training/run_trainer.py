@@ -18,6 +18,7 @@ from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.checkpointer import Checkpointer
 from rlvr_cli.training.held_out import make_evaluate
 from rlvr_cli.training.packing import TensorRows
+from rlvr_cli.training.past_weights import PastWeights
 from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.recorder import Recorder, Skips, StopAtStepEnd
 from rlvr_cli.training.zero import Zero
@@ -61,9 +62,11 @@ class RunTrainer(Trainer):
     Attributes:
         executed: the counter of executed terms of the method.
         zero: DeepSpeed's engine once created; None if every process holds the whole model.
+        past_weights: earlier weights to sample with; None = the current ones.
     """
 
     _tr_loss: torch.Tensor
+    past_weights: PastWeights | None = None
 
     def begin_run(self, run_parts: RunParts) -> None:
         """Add the run's records, checkpoints and signal handling to the new trainer."""

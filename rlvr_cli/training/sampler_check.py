@@ -98,8 +98,8 @@ class SamplerCheck:
             f"WARNING: the sampler does not compute the trained policy ({self.summary()}; the {statistic} "
             f"difference should be below {limit:.2g} in {self.precision}). The gradient would be biased. Check that "
             "the sampler has the same weights, the same temperature in its log-probs and the same number format "
-            "(model.dtype). Set rollout.engine=transformers to sample with the trainer's model, or rollout.tis_cap=2 "
-            "to correct a small unavoidable difference by importance weights."
+            "(model.dtype). Set rollout.engine=transformers to sample with the trainer's model, or "
+            "rollout.correction=token to correct a small unavoidable difference by importance weights."
         )
 
 

@@ -40,6 +40,7 @@ from trl.trainer.utils import use_adapter
 
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
+from rlvr_cli.methods.correction import Correction
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_metadata
 from rlvr_cli.models.generation import keep_generation_config
@@ -79,7 +80,7 @@ class PolicyTrainer(GRPOTrainer):
             has the problems' indices (column ``problem``).
         meter: collects statistics of every forward pass of an update.
         group_size: completions of each prompt; None = ``args.num_generations``, at least 2 in TRL.
-        tis_cap: cap of the truncated importance weights for a sampler that differs (objective.py); None = no weights.
+        correction: weights for a sampler that differs from the policy (methods/correction.py); None = no weights.
         micro_tokens: tokens of one forward pass; None = those of ``micro_rows`` of the step's longest row.
         micro_rows: with ``micro_tokens`` None, the number of longest rows in one forward pass; None =
             ``args.per_device_train_batch_size``.
@@ -115,7 +116,7 @@ class PolicyTrainer(GRPOTrainer):
         rollouts: RolloutSource | None = None,
         meter: StepMeter | None = None,
         group_size: int | None = None,
-        tis_cap: float | None = None,
+        correction: Correction | None = None,
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
         dropout: bool = False,
@@ -133,7 +134,7 @@ class PolicyTrainer(GRPOTrainer):
         if dropout and args.disable_dropout:
             raise ValueError("dropout=True and disable_dropout=True in args cannot be combined. Remove one.")
         self.method = named.with_max_length(args.max_completion_length)
-        self.rollouts, self.tis_cap = rollouts, tis_cap
+        self.rollouts, self.correction = rollouts, correction
         self.correct, self.correct_above = correct, correct_above
         self._check_arguments()
         if rollouts is None:
@@ -204,9 +205,9 @@ class PolicyTrainer(GRPOTrainer):
             group_size=self.group_size,
             several_steps=self.steps_per_rollout > 1,
             correct_above=correct_above,
-            compare_sampler=tis_cap is not None or self.meter.mismatch,
-            # With importance weights for the sampler, the old log-probs must be the trainer's.
-            trust_sampler_log_probs=sampler_exact and tis_cap is None,
+            compare_sampler=correction is not None or self.meter.mismatch,
+            # With weights for the sampler, the old log-probs must be the trainer's.
+            trust_sampler_log_probs=sampler_exact and correction is None,
         )
         if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(
@@ -230,9 +231,10 @@ class PolicyTrainer(GRPOTrainer):
                 f"method {method.name} needs a greedy completion of every prompt, which TRL's generation does not "
                 f"sample. Use `rlvr train --method {method.name}`, or another method."
             )
-        if self.tis_cap is not None:
+        if self.correction is not None:
             raise ValueError(
-                "tis_cap needs the sampler's log-probs, which TRL's generation does not return. Remove it."
+                "correction needs the sampler's log-probs, which TRL's generation does not return. Remove it: with "
+                "use_vllm=True, vllm_importance_sampling_mode in args is TRL's own."
             )
         if method.reward.noise > 0:
             raise ValueError(
@@ -544,7 +546,11 @@ class PolicyTrainer(GRPOTrainer):
             # A later step's statistics compare every token with its old log-prob, trained or not.
             return policy_mask(rows).bool()
         tokens = build_tokens(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
-        return self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
+        mask = self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
+        correction = self.correction
+        if correction is not None and correction.reads_rows and (correction.reads_policy or not old_known):
+            mask = policy_mask(rows).bool() & mask.any(dim=1, keepdim=True)
+        return mask
 
     @contextmanager
     def _sync_gradients(self, model: Any, *, last: bool) -> Iterator[None]:
@@ -569,9 +575,9 @@ class PolicyTrainer(GRPOTrainer):
 
     def _loss(self, step: Step, micro_batch: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
         """Return the loss of a micro-batch for the backward pass; ``rows``: the step's number in this process."""
-        terms = loss(self.method, step, micro_batch, grad_mask, outputs, self.tis_cap)
+        terms = loss(self.method, step, micro_batch, grad_mask, outputs, self.correction)
         if terms.mismatch is not None:
-            self.meter.add_mismatch(terms.mismatch, self.tis_cap, grad_mask)
+            self.meter.add_mismatch(terms.mismatch)
         self.meter.add(terms.tokens, step.pass_name, step.statistics, terms.value_loss)
         # Gradients are averaged over the processes, and each loss is a share of the step over all of them.
         total: Tensor = terms.total * self.accelerator.num_processes

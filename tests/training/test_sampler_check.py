@@ -65,7 +65,7 @@ def test_a_wrong_sampler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found, log = checked(tmp_path)
     assert not found["matches"]
     assert log.count("WARNING: the sampler does not compute the trained policy") == 1
-    assert "rollout.tis_cap=2" in log and "rollout.engine=transformers" in log
+    assert "rollout.correction=token" in log and "rollout.engine=transformers" in log
     json.dumps(found, allow_nan=False)
 
 

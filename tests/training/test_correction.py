@@ -1,4 +1,4 @@
-"""Truncated importance sampling: its gradient against plain PyTorch, over processes and micro-batches, and resumed."""
+"""Corrections for another sampler in the trainer: gradients against plain PyTorch, micro-batches, resumed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.correction import Correction, OffPolicySequenceMask, TokenCorrection, log_ratios
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
@@ -28,7 +29,6 @@ from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.objective import log_ratios
 from rlvr_cli.training.packing import pad_values
 from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.rollouts import RolloutBatch
@@ -69,18 +69,18 @@ def weighed(
     model: Any,
     *,
     rollouts: ScriptedRollouts | None = None,
-    cap: float | None,
+    correction: Correction | None,
     **settings: Any,
 ) -> GradientTrainer:
     trainer = GradientTrainer(
         method=method,
         rollouts=rollouts or OtherSampler(ROWS),
-        meter=StepMeter(method, importance=cap is not None, mismatch=cap is not None),
+        meter=StepMeter(method, importance=correction is not None, mismatch=correction is not None),
         model=model,
         processing_class=make_tokenizer(compact.vocabulary()),
         args=arguments(folder, method, rows=ROWS, group=GROUP, **settings),
         train_dataset=dataset(ROWS, GROUP),
-        tis_cap=cap,
+        correction=correction,
     )
     trainer.train()
     return trainer
@@ -96,7 +96,7 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path) -> None:
     method = method_of("grpo", f"kl.beta={beta}")
     model = load_base(tmp_path)
     trained, reference = load_base(tmp_path), copy.deepcopy(model)
-    trainer = weighed(tmp_path, method, trained, cap=CAP, micro_batch=4, epochs=2, temperature=temperature)
+    trainer = weighed(tmp_path, method, trained, correction=TokenCorrection(), micro_batch=4, epochs=2, temperature=temperature)
     assert len(trainer.gradients) == 4
     script = OtherSampler(ROWS)
     for step, gradient in enumerate(trainer.gradients):
@@ -130,31 +130,32 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "cap"),
+    ("chosen", "correction"),
     [
         ((), None),
         (("rollout.engine=local",), None),
-        (("rollout.engine=transformers",), None),
-        (("rollout.engine=vllm_colocate",), 2.0),
-        (("rollout.engine=vllm_colocate", "rollout.tis_cap=null"), None),
-        (("rollout.tis_cap=5",), 5.0),
+        (("rollout.engine=transformers", "rollout.behind=2"), None),
+        (("rollout.engine=vllm_colocate",), TokenCorrection(cap=2.0)),
+        (("rollout.engine=vllm_colocate", "rollout.correction=none"), None),
+        (("rollout.correction=token", "rollout.correction.cap=5"), TokenCorrection(cap=5.0)),
+        (("rollout.correction=opsm",), OffPolicySequenceMask(delta=0.5)),
     ],
 )
-def test_the_cap_follows_the_engine(chosen: tuple[str, ...], cap: float | None) -> None:
-    assert load_config(method="grpo", overrides=chosen).rollout.largest_weight == cap
+def test_auto_follows_the_engine(chosen: tuple[str, ...], correction: Correction | None) -> None:
+    assert load_config(method="grpo", overrides=chosen).rollout.active_correction == correction
 
 
 def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path) -> None:
     method = method_of("gspo")
-    settings: dict[str, Any] = {"cap": CAP, "updates": UPDATES}
+    settings: dict[str, Any] = {"correction": TokenCorrection(), "updates": UPDATES}
     whole, split = (
         weighed(tmp_path, method, load_base(tmp_path), micro_batch=size, **settings).gradients for size in (8, 2)
     )
     for ours, other in zip(whole, split, strict=True):
         assert relative_error(ours, other) < 1e-9
-    # Without a cap nobody asks what the sampler said: this script could not answer.
+    # Without a correction nobody asks what the sampler said: this script could not answer.
     plain = weighed(
-        tmp_path, method, load_base(tmp_path), rollouts=ScriptedRollouts(ROWS), cap=None, micro_batch=8, updates=UPDATES
+        tmp_path, method, load_base(tmp_path), rollouts=ScriptedRollouts(ROWS), correction=None, micro_batch=8, updates=UPDATES
     )
     assert relative_error(whole[0], plain.gradients[0]) > 0.01
     assert not any("importance" in name or "mismatch" in name for name in plain.state.log_history[-1])
@@ -179,7 +180,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "task.train_size=32",
         "run.threads=1",
     )
-    updates = ("update.mini_batches=4", "checkpoint.every=3", "optimizer.lr=1e-3", "rollout.tis_cap=1.05")
+    updates = ("update.mini_batches=4", "checkpoint.every=3", "optimizer.lr=1e-3", "rollout.correction=token", "rollout.correction.cap=1.05")
 
     def start(name: str) -> RunDir:
         config = load_config(method="grpo", overrides=[*small, *updates, f"run.dir={tmp_path}", f"run.name={name}"])
