@@ -17,7 +17,7 @@ Sources:
 
 - token: truncated importance sampling, Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL
   Training" (2025), with the cap of verl. TRL's ``token_truncate`` (cap 3).
-- icepop: "Every Step Evolves", arXiv:2510.18855, section 2.3.1 (a 0.5, b 5). TRL's ``token_mask`` without a lower bound.
+- icepop: "Every Step Evolves", arXiv:2510.18855 (alpha 0.5, beta 5). TRL's ``token_mask``, there without a lower bound.
 - sequence: the unbiased weight of a row, truncated; verl's ``rollout_is=sequence`` with its cap. TRL's
   ``sequence_truncate`` (cap 3).
 - mis: Liu et al., "When Speed Kills Stability" (2025), with verl's threshold. TRL's ``sequence_mask``, its default (3).

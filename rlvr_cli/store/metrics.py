@@ -109,7 +109,7 @@ def _mismatch(label: str) -> Metric:
         figure="mismatch",
         title="Mismatch by position and length",
         axis="nats per token",
-        note="Mean |log π_old - log π_sampler| over the first and last quarter of each completion's tokens, and over the "
+        note="Mean |log π_old - log π_sampler| in the first and last quarter of each completion's tokens, and in the "
         "shortest and longest quarter of a rollout's completions.",
         log_scale=True,
     )

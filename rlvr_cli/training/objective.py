@@ -129,9 +129,9 @@ def build_tokens(
 def length_quarters(mask: Tensor) -> Tensor:
     """Return (N, 1) the quarter, 0 to 3, of each row of ``mask`` (N, T) by its number of tokens among rows with any.
 
-    Rows of equal length share a quarter, the lowest of theirs.
+    Rows of equal length share a quarter, the highest of theirs: all truncated ones are among the longest.
     """
     lengths = mask.sum(dim=1)
     ordered = lengths[lengths > 0].sort().values
-    below = torch.searchsorted(ordered, lengths.contiguous())
-    return (4 * below // max(len(ordered), 1)).clamp(max=3).unsqueeze(1)
+    rank = torch.searchsorted(ordered, lengths.contiguous(), right=True) - 1
+    return (4 * rank // max(len(ordered), 1)).clamp(min=0).unsqueeze(1)

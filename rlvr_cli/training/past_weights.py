@@ -32,7 +32,7 @@ class PastWeights:
         """Give the model the weights that sample ``rollout`` inside the context, before the updates on it."""
         trained = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
         if rollout not in self.history:
-            self.history[rollout] = {name: weight.detach().cpu().clone() for name, weight in trained.items()}
+            self.history[rollout] = {name: weight.detach().to("cpu", copy=True) for name, weight in trained.items()}
         sampled_by = max(0, rollout - self.behind)
         self.history = {number: weights for number, weights in self.history.items() if number >= sampled_by}
         _copy(self.history[sampled_by], trained)

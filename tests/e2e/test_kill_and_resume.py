@@ -161,5 +161,11 @@ def test_two_kills_with_files_of_the_users_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_two_kills_of_two_processes_with_earlier_weights(tmp_path: Path) -> None:
+    settings = [*SETTINGS, "rollout.behind=2", "rollout.correction=sequence", "launch.processes=2"]
+    survive(tmp_path, 2, unbroken_run(tmp_path, settings), settings)
+
+
+@pytest.mark.slow
 def test_three_kills_of_supervised_fine_tuning(tmp_path: Path) -> None:
     survive(tmp_path, 3, unbroken_run(tmp_path, SFT), SFT)

@@ -17,6 +17,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.correction import Correction
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.lopti import ByProbability
@@ -24,6 +25,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.forward import Outputs, PolicyForward
+from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import MicroBatches, TensorRows
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
@@ -149,6 +151,28 @@ class TellingRollouts(ScriptedRollouts):
             log_probs.append(distributions.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
             entropies.append((-distributions.exp() * distributions).sum(-1).tolist())
         return replace(batch, log_probs=log_probs, entropies=entropies)
+
+
+class NoisyRollouts(TellingRollouts):
+    """With log-probs that differ from the policy's by noise, kept in ``recorded`` by rollout, of all rows."""
+
+    def __init__(self, rows: int, model: Any, spread: float = 0.3) -> None:
+        super().__init__(rows, model)
+        self.spread = spread
+        self.recorded: dict[int, list[list[float]]] = {}
+
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
+        generator = torch.Generator().manual_seed(1000 + rollout)
+        noise = (
+            self.spread * torch.randn(self.rows, MAX_NEW_TOKENS, generator=generator, dtype=torch.float64)
+        ).tolist()
+        batch = super().collect(rollout, problems, first_row)
+        log_probs = [
+            [value + noise[first_row + row][token] for token, value in enumerate(values)]
+            for row, values in enumerate(batch.log_probs)
+        ]
+        self.recorded[rollout] = log_probs
+        return replace(batch, log_probs=log_probs, entropies=None)
 
 
 class PlainForward(PolicyForward):
@@ -301,6 +325,49 @@ def train(
         processing_class=make_tokenizer(compact.vocabulary()),
         args=config,
         train_dataset=dataset(rows, group, settings.get("rollouts", 2)),
+    )
+    if plain:
+        leave_nothing_out(trainer)
+    trainer.train()
+    return trainer
+
+
+class CorrectedTrainer(GradientTrainer):
+    """Keeps the metrics of every step in ``meter_rows``."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.meter_rows: list[dict[str, float | None]] = []
+        super().__init__(**arguments)
+
+    def see_gradient(self) -> None:
+        super().see_gradient()
+        sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum")
+        self.meter_rows.append(self.meter.summary(sums.tolist()))
+
+
+def train_corrected(
+    folder: Path,
+    method: Method,
+    model: Any,
+    correction: Correction | None,
+    *,
+    rows: int = 16,
+    group: int = 4,
+    rollouts: ScriptedRollouts | None = None,
+    plain: bool = False,
+    **settings: Any,
+) -> CorrectedTrainer:
+    """Run the trainer on rollouts of a noisy sampler to its end, with ``correction``."""
+    on = correction is not None
+    trainer = CorrectedTrainer(
+        method=method,
+        rollouts=rollouts or NoisyRollouts(rows, model),
+        meter=StepMeter(method, importance=on, mismatch=on),
+        model=model,
+        processing_class=make_tokenizer(compact.vocabulary()),
+        args=arguments(folder, method, rows=rows, group=group, **settings),
+        train_dataset=dataset(rows, group),
+        correction=correction,
     )
     if plain:
         leave_nothing_out(trainer)

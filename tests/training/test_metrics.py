@@ -9,6 +9,7 @@ import torch
 
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.objective import Mismatch, length_quarters
 from tests.training.harness import method_of
 
 
@@ -52,20 +53,58 @@ def test_micro_batches_add_up() -> None:
 
 
 def test_the_mismatch_is_that_of_its_definitions() -> None:
-    """Against plain Python in float64, over two micro-batches of which some tokens were not read."""
+    """Against plain Python in float64, over two micro-batches of which some tokens were not computed."""
     log_ratios = [0.0, 1e-4, -1e-4, 0.5, -0.9, 1.2]
     tensor, ignored = torch.tensor([log_ratios], dtype=torch.float32), torch.tensor([[9.0, -9.0]])
     meter = StepMeter(method_of("grpo"), mismatch=True, importance=True)
     for micro_batch in (tensor[:, :2], tensor[:, 2:]):
-        read = torch.tensor([[True] * micro_batch.shape[1] + [False] * 2])
-        meter.add_mismatch(torch.cat([micro_batch, ignored], dim=1), 2.0, read)
+        computed = torch.tensor([[True] * micro_batch.shape[1] + [False] * 2])
+        ratios = torch.cat([micro_batch, ignored], dim=1)
+        weights, cut = ratios.exp().clamp(max=2.0), ratios.exp() > 2.0
+        meter.add_mismatch(Mismatch(ratios, computed.long(), computed, torch.tensor([[3]]), weights, cut))
     values, exact, count = meter.summary(meter.take_sums().tolist()), tensor[0].tolist(), len(log_ratios)
     assert values["mismatch/log_prob"] == pytest.approx(sum(map(abs, exact)) / count, rel=1e-12)
     kl = sum(math.exp(ratio) - 1 - ratio for ratio in exact) / count
     assert values["mismatch/kl"] == pytest.approx(kl, rel=1e-12)
     assert values["mismatch/above_2"] == values["mismatch/below_half"] == values["importance/capped"] == 1 / count
     weight = sum(min(math.exp(ratio), 2.0) for ratio in exact) / count
-    assert values["importance/weight"] == pytest.approx(weight, rel=1e-12)
+    assert values["importance/weight"] == pytest.approx(weight, rel=1e-6)
+    assert values["importance/dropped"] == values["importance/rows_dropped"] == 0.0
+
+
+def test_the_mismatch_by_position_and_length() -> None:
+    """Rows of 8, 4 and 1 tokens, of which the first is among the longest and the last among the shortest."""
+    mask = torch.tensor([[1] * 8, [1] * 4 + [0] * 4, [1] + [0] * 7])
+    ratios = torch.tensor([[0.1, 0.2, 0, 0, 0, 0, 0.5, 0.7], [0.3, 0, 0, 1, 9, 9, 9, 9], [0.4] + [9] * 7])
+    quarter = torch.tensor([[3], [1], [0]])
+    # The first row is out, one token of the second and the whole third are capped; a fourth row is not computed.
+    weights = torch.tensor([[0.0], [1.0], [2.0]]).expand(3, 8)
+    cut = torch.tensor([[True] * 8, [False, True] + [False] * 6, [True] * 8])
+    mask, ratios, weights, cut = (torch.cat([each, each[:1]]) for each in (mask, ratios, weights, cut))
+    computed = mask.bool() & torch.tensor([[True], [True], [True], [False]])
+    meter = StepMeter(method_of("grpo"), mismatch=True, importance=True)
+    meter.add_mismatch(Mismatch(ratios, mask, computed, torch.cat([quarter, quarter[:1]]), weights, cut))
+    values = meter.summary(meter.take_sums().tolist())
+    expected = {
+        "mismatch/first_quarter": (0.1 + 0.2 + 0.3 + 0.4) / 4,
+        "mismatch/last_quarter": (0.5 + 0.7 + 1.0) / 3,
+        "mismatch/short": 0.4,
+        "mismatch/long": 1.5 / 8,
+        "importance/weight": (4 + 2) / 13,
+        "importance/capped": 2 / 13,
+        "importance/dropped": 8 / 13,
+        "importance/rows_dropped": 1 / 3,
+        "importance/cut_short": 1.0,
+        "importance/cut_long": 1.0,
+    }
+    assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+
+
+def test_quarters_of_rows_by_length() -> None:
+    """Rows of equal length share the highest quarter of theirs."""
+    lengths = torch.tensor([5, 1, 2, 9, 3, 9, 9, 9, 0])
+    mask = torch.arange(9) < lengths.unsqueeze(1)
+    assert length_quarters(mask).flatten().tolist() == [1, 0, 0, 3, 1, 3, 3, 3, 0]
 
 
 def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:
