@@ -3,9 +3,9 @@
     p = share of the prompt's completions that are correct
     A = (c - p) / p, 0 where p = 0        c = 1 if correct, 0 if wrong
 
-Tajwar, Zeng et al., "Maximum Likelihood Reinforcement Learning", arXiv:2602.02710, algorithm 1: over n completions the
-gradient is an unbiased estimate of the first n terms of grad log P(correct) = sum over k of grad pass@k / k, where
-expected reward has only the first. A prompt weighs about 1 / p.
+Tajwar, Zeng et al., "Maximum Likelihood Reinforcement Learning", arXiv:2602.02710, algorithm 1. grad log P(correct) is
+the sum over k of grad pass@k / k, of which expected reward has only the first term; over n completions A estimates the
+first n - 1 without bias. (c / p alone would estimate n; the subtracted mean, absent where p = 0, costs one.)
 
 How we differ from the paper: algorithm 1 sums over the group and divides by its size; here ``aggregation`` divides.
 

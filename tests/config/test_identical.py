@@ -57,6 +57,8 @@ def rollout() -> tuple[Rollout, Tensor]:
         ref_log_probs=(old - 0.1) * mask,
         values=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64),
         correct=torch.tensor([True, False, False, True, False, True, False, False] * 5),
+        parts=torch.stack([ids[:, 0] % 2, ids[:, 1]], dim=1).double(),
+        greedy_rewards=torch.tensor([1.0, -1.0] * 5, dtype=torch.float64).repeat_interleave(4),
         initial_entropy=0.3,
     )
     # Heavy tails, wider where the probability is low: some tokens lie beyond three standard deviations of their bin.

@@ -66,6 +66,7 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 OWN = {
     "_accumulate_gradients",
+    "_advantage_inputs",
     "_decode_for_rewards",
     "_backward_options",
     "_check_arguments",
@@ -138,7 +139,8 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
         ("loss_type", "vespo", "rlvr new method NAME"),
         ("loss_type", "bnpo", "rlvr new method NAME"),
         ("scale_rewards", "none", "advantage.scale"),
-        ("scale_rewards", "batch", "rlvr new method NAME"),
+        ("scale_rewards", "batch", "advantage.scale"),
+        ("multi_objective_aggregation", "normalize_then_sum", 'method="gdpo"'),
         ("delta", 1.5, "policy_loss.dual_clip.*, the same for a delta above 1 \\+ eps_high"),
         ("beta", 0.1, "kl.beta"),
         ("epsilon", 0.1, 'overrides=\\["policy_loss.eps_low='),
