@@ -73,7 +73,8 @@ NOTES: dict[str, list[str]] = {
     ],
     "maxrl": [
         "Paper (arXiv:2602.02710): r / sum of r - 1/n for verdicts r, nothing if none is right; times n: (r - m) / m.",
-        "Authors' code adds 1e-6 to m, and in a group of one sets m = 0: a right answer there gets 1e6.",
+        "Authors' code adds 1e-6 to m, and in a group of one sets m = 0: a right answer there gets 1e6. With graded"
+        " rewards whose mean is negative it turns every sign.",
         "prime-rl: no epsilon, and 0 where m <= 0; it takes rewards, which need not be verdicts.",
     ],
     "opo": [
@@ -301,8 +302,13 @@ def phi(log_w: float, a: float) -> float:
 
 def vespo() -> list[Named]:
     params = {"k_pos": 2.0, "lambda_pos": 3.0, "k_neg": 3.0, "lambda_neg": 2.0, "published_aggregation": ["token_mean"]}
-    found = []
-    for name, of in rounds(2400).items():
+    every, found = rounds(2400), []
+    # Token ratios beyond e^20, which the codes clamp: the row's product is e^5 and e^-5.
+    every["e^25"] = moved(
+        quiet(2450),
+        {(1, 0): (-0.01, -25.01), (1, 1): (-20.01, -0.01), (3, 0): (-0.01, -20.01), (3, 1): (-25.01, -0.01)},
+    )
+    for name, of in every.items():
 
         def push(i: int, t: int, a: float) -> float:
             return a * phi(math.fsum(log_ratios(of, i)), a)
@@ -760,12 +766,15 @@ def lengths() -> list[Named]:
 
 def corrections() -> list[Named]:
     """Log ratios d = log pi_old - log pi_sampler of each token, rows of any length; weights of tokens or rows."""
-    ln2 = math.log(2.0)
+    ln2, e = math.log(2.0), 1e-6
     rows = [
         [0.0, 0.1, -0.2],
         [0.9, -0.9, 0.3, 0.0],
-        [ln2],
-        [-ln2],
+        [ln2 - e],
+        [ln2 + e],
+        [e - ln2],
+        [-e - ln2],
+        [math.log(5.0) - e, math.log(5.0) + e, -2.0],
         [3.0, -3.0],
         [12.0],
         [-12.0],
@@ -802,8 +811,7 @@ def corrections() -> list[Named]:
         return [d * (-1) ** t if alternates else d for t in range(n)]
 
     short = of_rows(rows, "short", {"rows": rows})
-    far_from([math.exp(d) for row in rows for d in row], 5.0)
-    far_from([math.exp(d) for row in rows for d in row if d != -ln2], 0.5)
+    far_from([math.exp(d) for row in rows for d in row], 5.0, 2.0, 0.5, by=e / 4)
     whole = of_rows([spelled(*row) for row in long], "4,000 tokens", {"long_rows": [list(row) for row in long]})
     # The sequence mask: drift = log pi_sampler - log pi of each token.
     drift = [[0.3, 0.1], [0.3, 0.1], [-0.3, -0.1], [-0.3, -0.1], [], [0.25, 0.25], [0.25, 0.25], [9.0], [9.0], [0.5]]
