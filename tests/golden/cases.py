@@ -26,6 +26,9 @@ FILES = {
     "gtpo": "test_gtpo.py",
     **dict.fromkeys(("advantages", "entropy_min_reward", "noisy_rewards"), "test_advantages.py"),
     "kk_reward": "tests/tasks/test_kk_verdict.py",
+    **dict.fromkeys(("dppo", "sapo", "gmpo", "vespo", "luspo", "clip_cov", "kl_cov"), "test_2026.py"),
+    **dict.fromkeys(("maxrl", "opo", "remax", "pass_at_k", "gdpo", "batch_scale", "opd"), "test_2026.py"),
+    **dict.fromkeys(("entropy_bonus", "lengths", "corrections", "controls"), "test_2026.py"),
 }
 
 

@@ -845,20 +845,27 @@ def rounded(value: Any) -> Any:
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
-def document(name: str) -> Named:
+def document(name: str, files: dict[str, Callable[[], list[Named]]] = FILES) -> Named:
     """A file's content; arrays that several cases start from stand in the first of them."""
     found: list[Named] = []
-    for each in map(rounded, FILES[name]()):
+    for each in map(rounded, files[name]()):
         first = next((other["name"] for other in found if other["inputs"] == each["inputs"]), None)
         found.append(each if first is None else each | {"inputs": {"same_as": first}})
     return {"method": name, "cases": found}
 
 
+def write(of: Named) -> None:
+    """Write a file, a case a line."""
+    before = "".join(f'"{key}":{json.dumps(value)},\n' for key, value in of.items() if key not in ("method", "cases"))
+    lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in of["cases"])
+    text = f'{{"method":"{of["method"]}",{before}"cases":[\n{lines}\n]}}\n'
+    (FOLDER / f"{of['method']}.json").write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in FILES:
-        lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in document(name)["cases"])
-        (FOLDER / f"{name}.json").write_text(f'{{"method":"{name}","cases":[\n{lines}\n]}}\n', encoding="utf-8")
+        write(document(name))
 
 
 if __name__ == "__main__":
