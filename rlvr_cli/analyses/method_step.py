@@ -69,6 +69,7 @@ class MethodStep:
             entropies=scored.entropies,
             ref_log_probs=rollout.ref_log_probs,
             low_threshold=None if threshold is None else torch.full((len(mask), 1), threshold, dtype=torch.float64),
+            token_ids=rollout.token_ids,
         )
         return cls(method, tokens, estimated)
 

@@ -17,7 +17,6 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 RATIOS = (0.25, 4.0)
 # Default kappa of the ratio's standard deviation kappa (1 - p)^2.
@@ -131,7 +130,7 @@ def _make_curve(
     ratios = torch.cat([grid, inside]).sort().values
     weights = weigh(ratios)[0]
     # Unclipped weights have bounds for statistics only.
-    region = None if isinstance(variant.method.policy_loss, ImportanceSampling | NoImportanceSampling) else (low, high)
+    region = (low, high) if variant.method.policy_loss.clips else None
     return WeightCurve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
 

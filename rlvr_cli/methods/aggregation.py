@@ -2,11 +2,14 @@
 
     token_mean:       sum_it l_it / sum_i |o_i|
     sequence_mean:    1/N sum_i 1/|o_i| sum_t l_it
+    sequence_sum:     1/N sum_it l_it
     constant_length:  1/(N L) sum_it l_it
 
 token_mean: DAPO, arXiv:2503.14476, equation 8; sequence_mean: GRPO, DeepSeekMath, arXiv:2402.03300, equation 3;
-constant_length: Dr. GRPO, arXiv:2503.20783, with L the longest completion. Tokens and rows are counted over the whole
-optimizer step, all micro-batches and processes.
+sequence_sum: LUSPO, arXiv:2602.05261, equation 7; constant_length: Dr. GRPO, arXiv:2503.20783, with L the longest
+completion. Tokens and rows are counted over the whole optimizer step, all micro-batches and processes. The last two
+differ by the constant L alone, which changes neither Adam's updates (but for its epsilon) nor the balance with a KL
+term; plain SGD and ``max_grad_norm`` see a gradient L times as large.
 
 How we differ from the released code: verl averages the token means of micro-batches with equal weight, which favours
 tokens of short micro-batches, and divides constant_length by L alone; TRL counts a row without valid tokens as a row
@@ -90,6 +93,17 @@ class SequenceMean(Aggregation):
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
         valid = mask.bool().double()
         return valid / valid.sum(dim=1, keepdim=True).clamp(min=1.0) / count.clamp(min=1.0)
+
+
+class SequenceSum(Aggregation):
+    """The number of rows, whose tokens are added up."""
+
+    kind: Literal["sequence_sum"] = Field(
+        "sequence_sum", description="sequence_sum = the number of rows; the tokens of a row are added up."
+    )
+
+    def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
+        return mask.bool().double() / count.clamp(min=1.0)
 
 
 class ConstantLength(Aggregation):

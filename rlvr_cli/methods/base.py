@@ -26,6 +26,7 @@ class Tokens:
         entropies: (B, T) entropy of the current policy at each position, nats; only if a method needs it.
         ref_log_probs: (B, T) log-probs under the reference policy, if the method uses it.
         low_threshold: (B, 1) old probability below which a token belongs to the low pass; only if it is not constant.
+        token_ids: (B, T) the sampled tokens, integers; None where only ratios are looked at (charts).
     """
 
     log_probs: Tensor
@@ -35,6 +36,12 @@ class Tokens:
     entropies: Tensor | None = None
     ref_log_probs: Tensor | None = None
     low_threshold: Tensor | None = None
+    token_ids: Tensor | None = None
+
+    @property
+    def log_ratio(self) -> Tensor:
+        """(B, T) log r = log pi - log pi_old, without gradient; 0 on padding."""
+        return torch.where(self.mask.bool(), (self.log_probs - self.old_log_probs).detach(), 0.0)
 
     @property
     def ratio(self) -> Tensor:
@@ -266,17 +273,29 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class PolicyLoss(Part, Choice, ABC):
-    """A token loss, defined by its gradient ``-F A grad log pi``.
+    """A token loss, defined by its gradient ``-(F A + P) grad log pi``.
 
-    F is a function of ratio, sign of the advantage and old probability, under stop-gradient.
+    F is a function of ratio, sign of the advantage and old probability, under stop-gradient. The penalty P, mostly 0,
+    acts on tokens without advantage too.
 
     Attributes:
         needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.
+        statistics_need_log_probs: whether these depend on more than the ratio.
         per_sequence: whether a row's tokens share one ratio, that of the whole row, and a weight for another sampler.
+        unit_on_policy: whether F is 1 wherever the ratio is 1; evaluated for those of user files.
+        clips: whether :meth:`bounds` are those of its formula, and not only of reported shares of tokens.
     """
 
     needs_statistics: ClassVar[bool] = False
+    statistics_need_log_probs: ClassVar[bool] = False
     per_sequence: ClassVar[bool] = False
+    unit_on_policy: ClassVar[bool] = True
+    clips: ClassVar[bool] = True
+
+    @property
+    def has_penalty(self) -> bool:
+        """Return whether P may differ from 0."""
+        return False
 
     @property
     def needs_entropies(self) -> bool:
@@ -298,6 +317,10 @@ class PolicyLoss(Part, Choice, ABC):
     @abstractmethod
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         """Return (B, T) F, without gradient; arbitrary on padding. Finite wherever ratio and 1/ratio are."""
+
+    def penalty(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        """Return (B, T) P, without gradient; finite, 0 where the ratio is 1, and arbitrary on padding."""
+        return torch.zeros_like(tokens.log_probs).detach()
 
     @abstractmethod
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float | Tensor, float | Tensor]:

@@ -59,9 +59,9 @@ def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
 
 
 def has_unit_weight_on_policy(loss: PolicyLoss) -> bool:
-    """Return whether F is 1 wherever the ratio is 1, as in every built-in policy loss."""
+    """Return whether F is 1 wherever the ratio is 1."""
     if not loss.is_user_defined:
-        return True
+        return loss.unit_on_policy
     if loss.recorded:
         return False
     tokens = _tokens(loss, log_ratios=(0.0,))
@@ -91,7 +91,9 @@ def _tokens(component: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype
         "mask": mask,
         "entropies": entropies if getattr(component, "needs_entropies", False) else None,
     }
-    return Tokens(**{name: None if value is None else value.to(kind) for name, value in values.items()})  # type: ignore[arg-type]
+    tensors = {name: None if value is None else value.to(kind) for name, value in values.items()}
+    ids = torch.randint(0, 100, mask.shape, generator=generator)
+    return Tokens(**tensors, token_ids=ids)  # type: ignore[arg-type]
 
 
 def _select_rows(tokens: Tokens, rows: Any, columns: Any = slice(None)) -> Tokens:
@@ -202,6 +204,13 @@ def _try_weight(loss: PolicyLoss, method: Method) -> None:
         "set reads_whole_rows or per_sequence = True"
     )
     _check_split(lambda step: loss.weight(step, statistics), tokens, whole_rows=loss.reads_whole_rows, remedy=remedy)
+
+
+def _try_penalty(loss: PolicyLoss, method: Method) -> None:
+    tokens = _tokens(loss)
+    statistics = _statistics(loss, tokens)
+    _per_token(lambda step: loss.penalty(step, statistics), tokens, torch.float64)
+    _check_split(lambda step: loss.penalty(step, statistics), tokens, whole_rows=loss.reads_whole_rows)
 
 
 def _try_bounds(loss: PolicyLoss, method: Method) -> None:
@@ -337,7 +346,7 @@ def _try_coefficients(aggregation: Aggregation, method: Method) -> None:
 
 # The methods to try of each family, in this order.
 _TRIES: Mapping[type[Part], Mapping[str, Callable[[Any, Method], None]]] = {
-    PolicyLoss: {"statistics": _try_statistics, "weight": _try_weight, "bounds": _try_bounds},
+    PolicyLoss: {"statistics": _try_statistics, "weight": _try_weight, "penalty": _try_penalty, "bounds": _try_bounds},
     Advantage: {"advantages": _try_advantages, "returns": _try_returns},
     RolloutShaping: {"shape": _try_shape},
     TokenShaping: {"factor": _try_factor},

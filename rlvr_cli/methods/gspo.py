@@ -42,9 +42,8 @@ class GSPO(PolicyLoss):
 
     def log_sequence_ratio(self, tokens: Tokens) -> Tensor:
         """Return (B, 1) log s before its bound; 0 for rows without valid tokens."""
-        valid = tokens.mask.bool()
-        log_ratio = torch.where(valid, (tokens.log_probs - tokens.old_log_probs).detach(), 0.0)
-        return log_ratio.sum(dim=1, keepdim=True) / valid.sum(dim=1, keepdim=True).clamp(min=1)
+        lengths = tokens.mask.bool().sum(dim=1, keepdim=True)
+        return tokens.log_ratio.sum(dim=1, keepdim=True) / lengths.clamp(min=1)
 
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
         """Assign all tokens of a row to the region of the sequence's ratio."""

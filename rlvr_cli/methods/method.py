@@ -193,10 +193,15 @@ class Method(TrainingMethod):
         selected = self.passes.selected(tokens, pass_name)
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
+    @property
+    def has_penalty(self) -> bool:
+        """Return whether tokens without advantage are trained on too."""
+        return self.kl.beta > 0 or self.policy_loss.has_penalty
+
     def trained_mask(self, tokens: Tokens, pass_name: str = "all") -> Tensor:
         """Return (B, T) the tokens in the policy's gradient in pass ``pass_name``; ``log_probs`` is not read."""
         trained = self.shape_tokens(tokens, pass_name).advantages != 0
-        return trained | self.passes.selected(tokens, pass_name) if self.kl.beta > 0 else trained
+        return trained | self.passes.selected(tokens, pass_name) if self.has_penalty else trained
 
     def grad_mask(self, tokens: Tokens, pass_name: str = "all", *, old_known: bool = True) -> Tensor:
         """Return (B, T) the tokens whose current log-prob affects the gradient of pass ``pass_name``.
@@ -213,7 +218,7 @@ class Method(TrainingMethod):
         if old_known:
             mask = self.trained_mask(tokens, pass_name)
         else:
-            mask = valid if self.kl.beta > 0 else valid & (tokens.advantages != 0)
+            mask = valid if self.has_penalty else valid & (tokens.advantages != 0)
         return valid & mask.any(dim=1, keepdim=True) if self.policy_loss.reads_whole_rows else mask
 
     def coefficients(
@@ -225,7 +230,7 @@ class Method(TrainingMethod):
         *,
         sampler_correction: Tensor | None = None,
     ) -> Tensor:
-        """Return (B, T) the factor of each token's grad log pi in grad J: (F A + KL) / Z; without gradient.
+        """Return (B, T) the factor of each token's grad log pi in grad J: (F A + P + KL) / Z; without gradient.
 
         Args:
             tokens: any part of a step's tokens, with the shaped advantages of :meth:`rollout_advantages`.
@@ -247,6 +252,9 @@ class Method(TrainingMethod):
                 total = torch.where(valid, sampler_correction, 0.0).sum(dim=1, keepdim=True)
                 sampler_correction = total / valid.sum(dim=1, keepdim=True).clamp(min=1)
             values = values * sampler_correction
+        if self.policy_loss.has_penalty:
+            penalty = self.policy_loss.penalty(shaped, statistics)
+            values = values + torch.where(self.passes.selected(tokens, pass_name), penalty, 0.0)
         if self.kl.beta > 0:
             assert tokens.ref_log_probs is not None
             penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs, tokens.old_log_probs)

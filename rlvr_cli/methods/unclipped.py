@@ -14,7 +14,7 @@ band (0.2 on both sides) against which shares of tokens are reported.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ class ImportanceSampling(PolicyLoss):
 
     kind: Literal["is"] = Field("is", description="is = importance sampling without clipping.")
 
+    clips: ClassVar[bool] = False
+
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return REPORTED_BAND
 
@@ -40,6 +42,8 @@ class NoImportanceSampling(PolicyLoss):
     """No importance sampling, no clipping."""
 
     kind: Literal["no_is"] = Field("no_is", description="no_is = no importance sampling, no clipping.")
+
+    clips: ClassVar[bool] = False
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return REPORTED_BAND

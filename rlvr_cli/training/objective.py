@@ -1,6 +1,6 @@
 """The loss of an optimizer step, as a function of tensors.
 
-    loss = -sum over tokens of (F A + KL) / Z * log pi        no gradient through the coefficients
+    loss = -sum over tokens of (F A + P + KL) / Z * log pi        no gradient through the coefficients
          + critic.coef * value loss                           for methods with a value head
 
 Z, and any statistics of a method, are computed over the step's rows in all processes, so the losses of micro-batches
@@ -123,6 +123,7 @@ def build_tokens(
         entropies=entropies,
         ref_log_probs=rows.get("ref_log_probs"),
         low_threshold=rows.get("low_threshold"),
+        token_ids=rows.get("completion_ids"),
     )
 
 

@@ -527,8 +527,9 @@ class PolicyTrainer(GRPOTrainer):
         statistics, policy_loss = None, self.method.policy_loss
         if policy_loss.needs_statistics:
             old, entropies = rows.get("old_log_probs"), None
-            # Built-in losses read only the ratio, which is 1 in a rollout's first step.
-            if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.is_user_defined and old is None):
+            # Most built-in losses read only the ratio, which is 1 in a rollout's first step.
+            by_ratio = not (policy_loss.is_user_defined or policy_loss.statistics_need_log_probs)
+            if self.step_in_rollout > 0 or policy_loss.needs_entropies or (old is None and not by_ratio):
                 outputs = self.forward.infer(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies
             else:

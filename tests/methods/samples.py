@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
-from rlvr_cli.methods.aggregation import Aggregation, ConstantLength, SequenceMean, TokenMean
+from rlvr_cli.methods.aggregation import Aggregation, ConstantLength, SequenceMean, SequenceSum, TokenMean
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.base import Advantage, PolicyLoss, Rollout, Tokens
 from rlvr_cli.methods.cispo import CISPO
+from rlvr_cli.methods.covariance import ClipCov, KLCov
 from rlvr_cli.methods.dgpo import DGPO
 from rlvr_cli.methods.gdpo import GDPOAdvantage
+from rlvr_cli.methods.dppo import DPPO
+from rlvr_cli.methods.gmpo import GMPO
 from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.gspo import GSPO
@@ -28,7 +31,9 @@ from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.remax import ReMaxAdvantage
 from rlvr_cli.methods.rloo import RLOOAdvantage
+from rlvr_cli.methods.sapo import SAPO
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
+from rlvr_cli.methods.vespo import VESPO
 
 WEIGHTS: dict[str, PolicyLoss] = {
     "grpo": PPOClip(eps_low=0.2, eps_high=0.2, dual_clip=None),
@@ -50,6 +55,13 @@ WEIGHTS: dict[str, PolicyLoss] = {
     "acpo-max": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="max"),
     "acpo-mean": ACPO(alpha=0.5, eps_b=0.1, bins=5, edges="equal_width", bound="mean"),
     "gspo": GSPO(eps_low=0.05, eps_high=0.1, max_log_ratio=10.0),
+    "dppo": DPPO(d_low=0.1, d_high=0.15, max_ratio=5.0, drift_penalty=0.0),
+    "dppo-drift-penalty": DPPO(d_low=0.1, d_high=0.15, max_ratio=None, drift_penalty=0.01),
+    "sapo": SAPO(tau_pos=1.0, tau_neg=1.5),
+    "gmpo": GMPO(eps_low=0.3, eps_high=0.4),
+    "vespo": VESPO(k_pos=2.0, lambda_pos=3.0, k_neg=3.0, lambda_neg=2.0),
+    "clip-cov": ClipCov(eps_low=0.5, eps_high=0.6, share=0.05, cov_low=0.5, cov_high=5.0),
+    "kl-cov": KLCov(share=0.05, beta=0.5),
     "is": ImportanceSampling(),
     "no_is": NoImportanceSampling(),
 }
@@ -75,6 +87,7 @@ AGGREGATIONS = {
     "token_mean": TokenMean(),
     "sequence_mean": SequenceMean(),
     "sequence_mean-trained": SequenceMean(sequences="trained"),
+    "sequence_sum": SequenceSum(),
     "constant_length": ConstantLength(sequences="valid").with_length(20),
 }
 KL = KLPenalty(beta=0.04)
@@ -105,6 +118,7 @@ def random_tokens(drift: float = 0.4, rows: int = 16, length: int = 12, seed: in
         mask=random_mask(rows, length, generator),
         entropies=normal(rows, length).abs(),
         ref_log_probs=old + 0.3 * normal(rows, length),
+        token_ids=torch.randint(0, 50, (rows, length), generator=generator),
     )
 
 

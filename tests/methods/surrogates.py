@@ -13,11 +13,16 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.cispo import CISPO
+from rlvr_cli.methods.covariance import ClipCov, KLCov
 from rlvr_cli.methods.dgpo import DGPO
+from rlvr_cli.methods.dppo import DPPO
+from rlvr_cli.methods.gmpo import GMPO
 from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import PPOClip, dual_clip_mask
 from rlvr_cli.methods.gspo import GSPO
+from rlvr_cli.methods.sapo import SAPO
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
+from rlvr_cli.methods.vespo import VESPO
 
 
 @singledispatch
@@ -93,6 +98,51 @@ def _(weight: GSPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
     ratio = with_unit_slope(torch.exp(log_ratio.clamp(max=weight.max_log_ratio)), tokens.log_probs)
     ratio = torch.where(log_ratio > weight.max_log_ratio, math.exp(weight.max_log_ratio), ratio)
     return clipped(tokens, ratio, weight.eps_low, weight.eps_high)
+
+
+@surrogate.register
+def _(weight: DPPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    moved = torch.exp(tokens.log_probs.detach()) - tokens.old_probs
+    beyond = torch.where(tokens.advantages > 0, moved > weight.d_high, moved < -weight.d_low)
+    ratio = tokens.ratio.detach().clamp(max=weight.max_ratio or math.inf)
+    loss = -tokens.advantages * torch.where(beyond, 0.0, ratio) * tokens.log_probs
+    return loss + weight.drift_penalty * (tokens.log_probs - tokens.old_log_probs).square()
+
+
+@surrogate.register
+def _(weight: SAPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    tau = torch.where(tokens.advantages > 0, weight.tau_pos, weight.tau_neg).to(tokens.log_probs.dtype)
+    return -tokens.advantages * torch.sigmoid(tau * (tokens.ratio - 1)) * 4 / tau
+
+
+@surrogate.register
+def _(weight: GMPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    """The loss of the row at each of its tokens, in the token form of GSPO's."""
+    log_ratio = torch.where(tokens.mask.bool(), tokens.log_probs - tokens.old_log_probs, 0.0).detach()
+    bounded = log_ratio.clamp(-weight.eps_low, weight.eps_high)
+    sign = tokens.advantages.sign()
+    clipped = sign * torch.minimum(sign * log_ratio, sign * bounded)
+    mean = (clipped.sum(dim=1, keepdim=True) / tokens.mask.sum(dim=1, keepdim=True).clamp(min=1)).exp()
+    free = torch.where(clipped == log_ratio, tokens.log_probs, tokens.log_probs.detach())
+    return -tokens.advantages * with_unit_slope(mean, free)
+
+
+@surrogate.register
+def _(weight: VESPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    return -weight.weight(tokens) * tokens.advantages * tokens.log_probs
+
+
+@surrogate.register
+def _(weight: ClipCov, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    loss = clipped(tokens, tokens.ratio, weight.eps_low, weight.eps_high)
+    return torch.where(weight.weight(tokens, statistics) == 0, loss.detach(), loss)
+
+
+@surrogate.register
+def _(weight: KLCov, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+    chosen = weight.penalty(tokens, statistics) != 0
+    drift = (tokens.log_probs - tokens.old_log_probs).abs()
+    return -tokens.advantages * tokens.ratio + torch.where(chosen, weight.beta * drift, 0.0)
 
 
 @surrogate.register

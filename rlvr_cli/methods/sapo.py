@@ -1,0 +1,67 @@
+"""SAPO: a soft gate in place of the clip, which fades with the distance of the ratio from 1.
+
+    l = -A f(r)        f(r) = 4 / tau sigmoid(tau (r - 1))
+    F = 4 p (1 - p) r  p = sigmoid(tau (r - 1)), tau = tau_pos for A > 0 and tau_neg otherwise
+
+Gao et al., arXiv:2511.20347: tau_pos 1.0 and tau_neg 1.05, so that tokens of negative advantage fade faster;
+``sequence_mean``. F is 1 at a ratio of 1, whatever tau. The loss value is not 0 there, and cannot be compared with that
+of a clipped ratio.
+
+How we differ from the released code: the log ratio is capped at 20 and has no lower clamp (verl: +-20, TRL: none). F is
+0 long before, above a ratio of about 800.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.base import PolicyLoss, Tokens
+from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.unclipped import REPORTED_BAND
+
+Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
+
+
+class SAPO(PolicyLoss):
+    """The ratio times a soft gate."""
+
+    kind: Literal["sapo"] = Field("sapo", description="sapo = the ratio times a gate that fades away from 1.")
+    tau_pos: Temperature = Field(1.0, description="Temperature of the gate at positive advantage; higher fades faster.")
+    tau_neg: Temperature = Field(1.05, description="Temperature of the gate at negative advantage.")
+
+    clips: ClassVar[bool] = False
+
+    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
+        return REPORTED_BAND
+
+    def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
+        # exp of more could overflow, and the gate is 0 there.
+        ratio = torch.exp(tokens.log_ratio.clamp(max=20.0))
+        tau = torch.where(tokens.advantages > 0, self.tau_pos, self.tau_neg).to(ratio.dtype)
+        # p (1 - p) without the rounding of 1 - p.
+        faded = torch.exp(-(tau * (ratio - 1)).abs())
+        return 4 * faded / (1 + faded).square() * ratio
+
+
+PAPER = Paper("Soft Adaptive Policy Optimization", "Gao et al.", "2511.20347")
+PRESETS = (
+    MethodPreset(
+        "sapo",
+        trainer="SAPOTrainer",
+        title="Soft Adaptive Policy Optimization",
+        summary="A smooth gate on the ratio instead of a clip; no token loses all of its gradient at once.",
+        paper=PAPER,
+        golden=("sapo",),
+        inherits="grpo",
+        sets={
+            "policy_loss.kind": ("sapo", "SAPO paper: the gate f; TRL's and verl's loss of this name"),
+            "policy_loss.tau_pos": (1.0, "SAPO paper; default of TRL and verl"),
+            "policy_loss.tau_neg": (1.05, "SAPO paper; default of TRL and verl"),
+            "aggregation.kind": ("sequence_mean", "SAPO paper: mean over tokens, then completions; TRL; verl"),
+            "kl.beta": (0.0, "no KL term in the SAPO paper's objective"),
+        },
+    ),
+)
