@@ -76,7 +76,8 @@ REWARD = key_option(
     "task.reward",
     "--reward",
     metavar="FILE.py:FUNCTION",
-    help="Your reward function, with TRL's signature (repeat the option for several); implies task=own.",
+    help="Your reward function, with TRL's signature, or an installed one as trl.rewards:accuracy_reward (repeat the "
+    "option for several); implies task=own.",
     several=True,
     panel=DATA_PANEL,
 )

@@ -232,8 +232,8 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
             f"{ENGINE}={rollout.engine} samples completions, and method.name={config.method.name} trains on worked "
             "solutions. Remove rollout.engine",
         )
-    if rollout.temperature != 1 and (rollout.top_p < 1 or rollout.top_k > 0):
-        limits = [key for key, on in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)) if on]
+    if rollout.temperature != 1 and rollout.limits:
+        limits = list(rollout.limits)
         yield Contradiction(
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
@@ -252,6 +252,33 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
             f"rollout.vllm.tensor_parallel={parallel} does not divide launch.processes={processes}: with "
             "vllm_colocate the training processes share the model among them",
         )
+
+
+# Keys of transformers and vLLM with a key here, or fixed ("").
+_GENERATION_KEYS = {
+    **{key: f"rollout.{key}" for key in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop")},
+    **dict.fromkeys(("max_new_tokens", "max_tokens", "max_length"), "rollout.max_new_tokens"),
+    **dict.fromkeys(("n", "num_return_sequences"), "rollout.group_size"),
+    **dict.fromkeys(("stop_strings", "include_stop_str_in_output"), "rollout.stop"),
+    "seed": "run.seed",
+    **dict.fromkeys(("do_sample", "num_beams", "pad_token_id", "eos_token_id", "stop_token_ids", "ignore_eos"), ""),
+    **dict.fromkeys(("logprobs", "prompt_logprobs", "detokenize", "skip_special_tokens", "output_kind"), ""),
+    **dict.fromkeys(("return_dict_in_generate", "output_scores", "output_logits", "max_time"), ""),
+}
+
+
+def _generation_kwargs(config: Config) -> Iterable[Contradiction]:
+    rollout = config.rollout
+    if rollout.generation_kwargs and rollout.engine in ("auto", "local"):
+        yield Contradiction(
+            ("rollout.generation_kwargs", ENGINE),
+            f"rollout.generation_kwargs are arguments of transformers or vLLM, and {ENGINE}={rollout.engine} is the "
+            f"local sampler. Set {ENGINE}=transformers, or vllm_colocate or vllm_server",
+        )
+    for key in rollout.generation_kwargs:
+        if key in _GENERATION_KEYS:
+            remedy = f"Set {_GENERATION_KEYS[key]}" if _GENERATION_KEYS[key] else "Remove it: rlvr decides it"
+            yield Contradiction(("rollout.generation_kwargs",), f"rollout.generation_kwargs has {key}. {remedy}")
 
 
 def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
@@ -283,6 +310,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _groups_are_large_enough,
     _verdicts_of_a_verifier,
     _vllm_can_sample,
+    _generation_kwargs,
 )
 
 
@@ -303,14 +331,17 @@ def _warn_of_lost_steps(config: Config) -> list[str]:
 
 
 def _warn_of_biased_samples(config: Config) -> list[str]:
-    rollout = config.rollout
-    limits = [f"rollout.top_p={rollout.top_p:g}"] if rollout.top_p < 1 else []
-    limits += [f"rollout.top_k={rollout.top_k}"] if rollout.top_k else []
+    limits = [
+        f"rollout.{key}={f'{value:g}' if isinstance(value, float) else value}"
+        for key, value in config.rollout.limits.items()
+    ]
     if not config.method.samples or not limits:
         return []
     verb = "sample" if len(limits) > 1 else "samples"
+    others = {"repetition_penalty", "generation_kwargs"} & config.rollout.limits.keys()
+    source = "another distribution than the model's" if others else "the likeliest tokens alone"
     return [
-        f"WARNING: {' and '.join(limits)} {verb} from the likeliest tokens alone, and the gradient takes the samples "
+        f"WARNING: {' and '.join(limits)} {verb} from {source}, and the gradient takes the samples "
         "for those of the whole distribution, of which every probability and ratio is: it is biased. "
         "rollout.top_p=1 with rollout.top_k=0 has no bias."
     ]

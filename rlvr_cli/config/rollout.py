@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.core.section import Count, CountOrZero, Section, Text
+from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Probability, Section, Text
 from rlvr_cli.methods.correction import AutoCorrection, Correction, NoCorrection, TokenCorrection
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
+RepetitionPenalty = Annotated[float, Field(gt=0.0, le=100.0)]
+StopTexts = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], OneOrMore]
+GenerationValue = bool | int | float | str | list[int] | list[str] | list[list[int]]
 # vLLM's share of a GPU's memory next to a trainer (TRL's default).
 COLOCATE_MEMORY = 0.3
 
@@ -50,6 +54,25 @@ class RolloutConfig(Section):
     top_k: CountOrZero = Field(
         0, description="Number of most likely tokens to sample from in training, before top_p; 0 = all tokens."
     )
+    min_p: Probability = Field(
+        0.0,
+        description="Least probability of a token to sample in training, as a share of the most likely token's, after "
+        "top_p; 0 = all tokens.",
+    )
+    repetition_penalty: RepetitionPenalty = Field(
+        1.0,
+        description="Divisor of the positive logits, and factor of the negative ones, of tokens that are in the prompt "
+        "or the completion so far, in training; 1 = none.",
+    )
+    stop: StopTexts = Field(
+        (),
+        description="Texts that end a completion, which keeps them: [</answer>]. Such a completion counts as complete.",
+    )
+    generation_kwargs: dict[Text, GenerationValue] = Field(
+        {},
+        description="Further arguments of transformers' GenerationConfig (engine transformers) or vLLM's "
+        "SamplingParams, as in TRL.",
+    )
     max_new_tokens: Count = Field(
         1024, description="Maximum length of a completion, in tokens; longer ones are truncated (too_long)."
     )
@@ -86,6 +109,12 @@ class RolloutConfig(Section):
     @property
     def uses_vllm(self) -> bool:
         return self.engine in ("vllm_colocate", "vllm_server")
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """The keys, and their values, that make the sampled distribution another than that of the log-probs."""
+        neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "generation_kwargs": {}}
+        return {key: getattr(self, key) for key, value in neutral.items() if getattr(self, key) != value}
 
     @property
     def active_correction(self) -> Correction | None:

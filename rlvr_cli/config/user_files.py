@@ -25,7 +25,7 @@ from rlvr_cli.methods.names import MethodTables
 from rlvr_cli.methods.user import UserMethod, build_method_type, build_recorded_method, load_method, tables_of
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks import reasoning_gym as rg
-from rlvr_cli.tasks.rewards import REWARD, find_reward_file
+from rlvr_cli.tasks.rewards import REWARD, find_reward_file, reward_reference
 from rlvr_cli.tasks.user_rows import UserRows
 from rlvr_cli.tasks.user_task import load_task, recorded_task
 from rlvr_cli.workers.trial import try_files
@@ -38,7 +38,8 @@ _REFERENCES = ("task.file", "task.reward", "method.files")
 def user_files(config: Config) -> list[UserFile]:
     references = [*getattr(config.method, "files", ()), *filter(None, [getattr(config.task, "file", None)])]
     files = [find_user_file(reference) for reference in references]
-    files += [find_reward_file(reward) for reward in config.task.reward] if isinstance(config.task, UserRows) else []
+    rewards = config.task.reward if isinstance(config.task, UserRows) else ()
+    files += [find_reward_file(reward) for reward in rewards if REWARD.fullmatch(reward)]
     return list(dict.fromkeys(files))
 
 
@@ -174,14 +175,10 @@ _OPAQUE: type[Method] = create_model("Method", __base__=_AsWritten, **_ANY)
 
 
 def _add_digests(written: Any, folder: Path | None) -> Any:
-    """Add the digests of files to reward functions; invalid ones are reported later."""
+    """Add digests of files and versions of packages to reward functions; invalid ones are reported later."""
     if isinstance(written, list):
         return [_add_digests(reward, folder) for reward in written]
-    match = REWARD.fullmatch(written) if isinstance(written, str) else None
-    if match is None:
-        return written
-    file = find_reward_file(written, folder)
-    return f"{file.path}:{match['name']}@{file.digest}"
+    return reward_reference(written, folder) if isinstance(written, str) else written
 
 
 def names_user_file(method: str) -> bool:

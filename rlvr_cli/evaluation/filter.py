@@ -25,6 +25,7 @@ from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.sample_store import SampleStore
 from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_option
+from rlvr_cli.evaluation.tables import describe_sampling
 from rlvr_cli.evaluation.targets import Target, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
@@ -189,8 +190,8 @@ def filter_sentences(output: Path, report: Mapping[str, Any]) -> list[str]:
     sampling, (low, high) = report["sampling"], report["keep_correct"]
     lines = [
         f"{report['problems']:,} {report['split']} problems of {report['task']['name']}, {report['attempts']} "
-        f"attempts each by {report['model']['label']} (temperature {sampling['temperature']:g}, "
-        f"top_p {sampling['top_p']:g}, at most {sampling['max_new_tokens']} tokens, seed {sampling['seed']})",
+        f"attempts each by {report['model']['label']} ({describe_sampling(sampling)}, "
+        f"at most {sampling['max_new_tokens']} tokens, seed {sampling['seed']})",
         *(
             f"  {right} correct: {number:,} problems{', kept' if low <= int(right) <= high else ''}"
             for right, number in report["by_correct"].items()

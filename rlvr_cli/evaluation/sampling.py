@@ -22,7 +22,7 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.reading import length_error
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, sample_greedy
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, StopStrings, sample_greedy
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.models.sampling.vllm import files_digest, generate_with_vllm
@@ -128,6 +128,9 @@ class BatchSampler(Sampler):
             seed=stream_seed(settings.seed, "eval"),
             temperature=temperature,
             top_p=settings.top_p if temperature > 0 else 1.0,
+            min_p=settings.min_p if temperature > 0 else 0.0,
+            repetition_penalty=settings.repetition_penalty,
+            stop=StopStrings(settings.stop, self.tokenizer) if settings.stop else None,
             max_rows=settings.chunk_size,
         )
         if settings.batch is None and self.engine is sample:

@@ -32,6 +32,9 @@ class EvalSettings:
     pass_at: tuple[int, ...] = _DEFAULTS.reported_ks
     temperature: float = _DEFAULTS.temperature
     top_p: float = _DEFAULTS.top_p
+    min_p: float = _DEFAULTS.min_p
+    repetition_penalty: float = _DEFAULTS.repetition_penalty
+    stop: tuple[str, ...] = ()
     max_new_tokens: int = 1024
     greedy: bool = _DEFAULTS.greedy
     split: DataSplit = _DEFAULTS.split
@@ -63,6 +66,7 @@ class EvalSettings:
         values = {name: getattr(section, name) for name in HeldOutConfig.model_fields}
         values |= {"samples": section.samples_needed, "pass_at": section.reported_ks}
         values["engine"] = engine_of(config, section)
+        values["stop"] = config.rollout.stop if section.stop is None else section.stop
         values["max_new_tokens"] = section.max_new_tokens or config.rollout.max_new_tokens
         return cls(**{**values, **changes})
 
@@ -73,12 +77,15 @@ class EvalSettings:
         return cls.from_config(config, config.validation, split=split)
 
     def sampling(self) -> dict[str, Any]:
-        """Return the settings that determine a sample of a problem."""
+        """Return the settings that determine a sample of a problem; without min_p, a penalty or a stop unless set."""
+        further = {"min_p": self.min_p, "repetition_penalty": self.repetition_penalty, "stop": list(self.stop)}
+        neutral = {"min_p": 0.0, "repetition_penalty": 1.0, "stop": []}
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_new_tokens": self.max_new_tokens,
             "seed": self.seed,
+            **{key: value for key, value in further.items() if value != neutral[key]},
         }
 
 
@@ -92,7 +99,7 @@ def engine_of(config: Config, section: EvalConfig | ValidationConfig) -> str:
 _READ = frozenset(
     (
         *("model.revision", "model.dtype", "model.attention", "rollout.engine", "rollout.max_new_tokens"),
-        *("run.dir", "run.threads"),
+        *("rollout.stop", "run.dir", "run.threads"),
     )
 )
 _TRAINING_ONLY = frozenset(("task.train_size", "track.completions_every", "track.completions"))
@@ -129,14 +136,17 @@ def unused_override_message(override: str, config: Config) -> str | None:
         reason = "it is set at the server"
     elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:
         reason = f"eval.max_new_tokens={config.eval.max_new_tokens} overrides it. Use --max-new-tokens"
+    elif key == "rollout.stop" and config.eval.stop is not None:
+        reason = "eval.stop overrides it"
     elif key == "rollout.engine" and engine_of(config, config.eval) != config.rollout.engine:
         reason = "an evaluation reads eval.engine (--engine)"
     return f"{as_typed(override)}: has no effect in an evaluation; {reason}." if reason is not None else None
 
 
 def greedy_only_note(overrides: Sequence[str]) -> str:
-    """Return a note if the temperature or top_p is set for greedy completions alone, else ""."""
-    options = [option for key in ("eval.temperature", "eval.top_p") if (option := find_option(overrides, key))]
+    """Return a note if a key of sampling is set for greedy completions alone, else ""."""
+    keys = ("eval.temperature", "eval.top_p", "eval.min_p")
+    options = [option for key in keys if (option := find_option(overrides, key))]
     return f"greedy completions only, so {' and '.join(options)} has no effect" if options else ""
 
 

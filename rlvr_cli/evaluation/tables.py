@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +28,15 @@ def evaluation_headline(result: Mapping[str, Any]) -> str:
     line += f" ({result['trained_on']:,} of them trained on)" if result.get("trained_on") else ""
     if result["samples"] == 0:
         return f"{line}, greedy"
-    return f"{line} x {result['samples']} samples, temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}"
+    return f"{line} x {result['samples']} samples, {describe_sampling(sampling)}"
+
+
+def describe_sampling(sampling: Mapping[str, Any]) -> str:
+    """Return an evaluation's sampling as text: `temperature 1, top_p 0.9`, and min_p, a penalty and stops if set."""
+    further = [key for key in ("min_p", "repetition_penalty") if key in sampling]
+    texts = [f"{key} {sampling[key]:g}" for key in ("temperature", "top_p", *further)]
+    texts += [f"stop {json.dumps(sampling['stop'], ensure_ascii=False)}"] if "stop" in sampling else []
+    return ", ".join(texts)
 
 
 def accuracy_table(result: Mapping[str, Any]) -> tuple[list[str], list[Row]]:

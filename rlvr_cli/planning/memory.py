@@ -144,7 +144,7 @@ class Sampling:
         gpu_memory: share of the GPU for vLLM (colocate).
         group: completions per prompt.
         batch: completions sampled at once; None = chosen by the engine.
-        sorts: top_p or top_k is active.
+        sorts: top_p, top_k, min_p or a repetition penalty is active.
         sleeps: vLLM frees its memory during updates (colocate).
     """
 

@@ -366,7 +366,7 @@ def sampling_settings(config: Config, model: Architecture | None = None) -> Samp
         rollout.vllm.gpu_memory or COLOCATE_MEMORY,
         group=rollout.group_size,
         batch=rollout.batch,
-        sorts=rollout.top_p < 1 or rollout.top_k > 0,
+        sorts=bool(rollout.limits),
         sleeps=rollout.vllm.sleep,
     )
 

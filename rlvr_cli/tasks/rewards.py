@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from pydantic import Field
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.terminal import print_stderr
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import UserFile, display_path, find_user_file
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
@@ -28,6 +30,10 @@ MemoryMiB = Annotated[int, Field(ge=256, le=10_000_000)]
 LIMIT_KEYS = ("reward_timeout", "reward_memory", "reward_failures", "reward_workers")
 # `FILE.py:FUNCTION`; a run's configuration appends `@` and the first digits of the file's SHA-256.
 REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
+# `package.module:FUNCTION` or `package.module.FUNCTION`; a run's configuration appends `@package==version`.
+INSTALLED = re.compile(
+    r"(?P<file>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)[.:](?P<name>(?!py$)[A-Za-z_]\w*)(?:@(?P<package>[\w.-]+==[\w.+!-]+))?"
+)
 # Failures of a function that are printed; further ones are only counted.
 _NOTICES = 3
 # Timeout for a single completion, as a share of a call's.
@@ -171,18 +177,51 @@ def find_reward_file(written: str, folder: Path | None = None) -> UserFile:
     return find_user_file(f"{file}{at}{digest}", folder)
 
 
+def match_reward(written: str) -> re.Match[str] | None:
+    """Parse the name of a function of a file or an installed package: groups file (or module) and name."""
+    return REWARD.fullmatch(written) or INSTALLED.fullmatch(written)
+
+
+def reward_reference(written: str, folder: Path | None = None) -> str:
+    """Return the name of a function with its file's digest or its package's version; an invalid one unchanged.
+
+    Raises UserError for a missing file or package, or another digest or version than the recorded one.
+    """
+    if match := REWARD.fullmatch(written):
+        file = find_reward_file(written, folder)
+        return f"{file.path}:{match['name']}@{file.digest}"
+    match = INSTALLED.fullmatch(written)
+    if match is None:
+        return written
+    top, modules = match["file"].partition(".")[0], metadata.packages_distributions()
+    if top not in modules:
+        hint = did_you_mean(top, modules)
+        text = f"task.reward={written}: no installed package has a module {top}.{hint}"
+        raise UserError(f"{text} For a file, use FILE.py:FUNCTION.")
+    package = f"{modules[top][0]}=={metadata.version(modules[top][0])}"
+    if match["package"] not in (None, package):
+        raise UserError(
+            f"task.reward={written}: the installed package is {package}. Install the recorded one (pip install "
+            f"{match['package']}), or name the function without @{match['package']} to use it as it is."
+        )
+    return f"{match['file']}:{match['name']}@{package}"
+
+
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     recorded = "@" in written.rpartition(":")[2]
-    return _load_function(written if recorded else f"{written}@{find_reward_file(written).digest}", timeout, memory_mib)
+    return _load_function(written if recorded else reward_reference(written), timeout, memory_mib)
 
 
 # Cached, since the file may be edited during a training.
 @lru_cache(maxsize=64)
 def _load_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
-    file, name = find_reward_file(written), written.rpartition(":")[2].partition("@")[0]
-    limits = worker_limits(timeout, memory_mib)
-    settings = {"file": file.as_json(), "name": name, "seconds": limits.loading - 15}
-    path = display_path(file.path)
+    name, limits = written.rpartition(":")[2].partition("@")[0], worker_limits(timeout, memory_mib)
+    settings: dict[str, Any] = {"name": name, "seconds": limits.loading - 15}
+    if REWARD.fullmatch(written):
+        file = find_reward_file(written)
+        settings["file"], path = file.as_json(), display_path(file.path)
+    else:
+        settings["module"] = path = written.partition(":")[0]
     return RewardFunction(
         f"{path}: {name}", Target("rlvr_cli.workers.reward:make_handler", settings, purpose=f"runs {path}"), limits
     )

@@ -35,7 +35,6 @@ from rlvr_cli.tasks.prompts import (
 )
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
-    REWARD,
     MemoryMiB,
     RewardFailure,
     RewardFunctions,
@@ -43,6 +42,7 @@ from rlvr_cli.tasks.rewards import (
     Timeout,
     Value,
     describe_row,
+    match_reward,
     reward_function,
 )
 from rlvr_cli.workers.template import find_template_error
@@ -55,8 +55,12 @@ PromptText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
 def _check_reward(written: str) -> str:
-    if REWARD.fullmatch(written) is None:
-        raise ValueError(f"must be FILE.py:FUNCTION, as my_rewards.py:accuracy; got {written!r}")
+    match = match_reward(written)
+    if match is None:
+        raise ValueError(
+            f"must be FILE.py:FUNCTION or MODULE:FUNCTION, as my_rewards.py:accuracy or trl.rewards:accuracy_reward; "
+            f"got {written!r}"
+        )
     return written
 
 
@@ -64,7 +68,8 @@ RewardName = Annotated[Text, AfterValidator(_check_reward)]
 
 
 def _qualified_label(match: re.Match[str]) -> str:
-    return f"{local_path(match['file']).stem}.{match['name']}"
+    module = local_path(match["file"]).stem if match["file"].endswith(".py") else match["file"]
+    return f"{module}.{match['name']}"
 
 
 class UserRows(Task):
@@ -82,14 +87,20 @@ class UserRows(Task):
     data: Data = "data.jsonl"
     reward: Annotated[tuple[RewardName, ...], OneOrMore] = Field(
         (),
-        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps a copy of the file "
-        "and appends the first digits of its SHA-256 after an @.",
+        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION or, installed, as MODULE:FUNCTION "
+        "(trl.rewards:accuracy_reward). After an @, a run appends the first digits of the SHA-256 of the file, of "
+        "which it keeps a copy, or the package's version.",
     )
     reward_weights: Annotated[tuple[float, ...], OneOrMore] = Field(
         (), description="Weight of each reward in the sum; [] = 1 each."
     )
     reward_values: Annotated[tuple[float, ...], OneOrMore, Field(min_length=2, max_length=2)] = Field(
         (0.0, 1.0), description="The lowest and the highest value of each function; not enforced."
+    )
+    messages: bool = Field(
+        False,
+        description="Whether functions get prompts and completions as lists of messages even if the prompt is text, as "
+        "TRL's own functions need.",
     )
     reward_timeout: Timeout = Field(
         60.0, description="Timeout of a call of a reward function, and of loading its file, in wall-clock seconds."
@@ -126,7 +137,8 @@ class UserRows(Task):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings without the folders of reward files, which are identified by their digests."""
-        return {**super().settings, "reward": [strip_folder(reward) for reward in self.reward]}
+        settings = {**super().settings, "reward": [strip_folder(reward) for reward in self.reward]}
+        return settings if self.messages else {key: value for key, value in settings.items() if key != "messages"}
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -140,7 +152,7 @@ class UserRows(Task):
     @property
     def labels(self) -> list[str]:
         """The name of each reward function in tables, qualified by its file if not unique."""
-        named = [match for match in map(REWARD.fullmatch, self.reward) if match]
+        named = [match for match in map(match_reward, self.reward) if match]
         names = Counter(match["name"] for match in named)
         return [match["name"] if names[match["name"]] == 1 else _qualified_label(match) for match in named]
 
@@ -169,7 +181,7 @@ class UserRows(Task):
                 f"task.reward_weights has {len(self.reward_weights)} numbers and task.reward {len(self.reward)} "
                 "functions. Set one weight per function",
             )
-        labels = Counter(_qualified_label(match) for match in map(REWARD.fullmatch, self.reward) if match)
+        labels = Counter(_qualified_label(match) for match in map(match_reward, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
                 message = f"task.reward has {times} functions named {label}, which tables cannot tell apart. Rename one"
@@ -430,6 +442,8 @@ class UserRows(Task):
         """Return the keyword arguments of a reward function, with a value per row."""
         rows = [self._rename_columns(problem.data, problem.id) for problem in problems]
         turns = [self._content(problem) for problem in problems]
+        if self.messages:
+            turns = [[{"role": "user", "content": turn}] if isinstance(turn, str) else turn for turn in turns]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)
         return {
             "prompts": turns,

@@ -227,7 +227,7 @@ def rollout_summary(
 
     ``entropy`` is that of the sampling policy in nats, averaged over the rollout's tokens. If the engine does not
     compute it (a row's ``entropy`` is None) it is estimated by the mean of -log p of the sampled tokens, unbiased for
-    top_p=1 and top_k=0. None if neither is known.
+    samples of the whole distribution. None if neither is known.
     """
     count = len(rows)
 

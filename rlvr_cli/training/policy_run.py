@@ -203,6 +203,8 @@ def _trl_arguments(run_parts: RunParts) -> GRPOConfig:
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
         top_k=config.rollout.top_k,
+        min_p=config.rollout.min_p or None,
+        repetition_penalty=config.rollout.repetition_penalty,
         mask_truncated_completions=config.rollout.drop_truncated,
         # Only for the reference of the KL term, which TRL loads by the policy's name.
         model_init_kwargs=_reference_options(config, run_parts.prepared.model.device),

@@ -295,10 +295,11 @@ def _adapter_base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
 def _choose_engine(config: Config, model: Any) -> tuple[Engine, str]:
     from rlvr_cli.models.adapter import merge_adapters, wrap_engine
     from rlvr_cli.models.sampling.local import sample
-    from rlvr_cli.models.sampling.transformers import choose_engine
+    from rlvr_cli.models.sampling.transformers import check_generation_config, choose_engine
 
     with merge_adapters(model) as merged:
         engine, reason = choose_engine(config.rollout.engine, merged, "rollout.engine")
+    check_generation_config(config.rollout.generation_kwargs)
     if config.model.adapter.kind == "none":
         return engine, reason
     merges = engine is sample

@@ -23,7 +23,7 @@ from rlvr_cli.evaluation.sampling import sample_and_judge
 from rlvr_cli.methods.gdpo import part_columns
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, StopStrings
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
@@ -183,6 +183,10 @@ class RolloutSource:
             temperature=settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
+            min_p=settings.min_p,
+            repetition_penalty=settings.repetition_penalty,
+            stop=StopStrings(settings.stop, self.tokenizer) if settings.stop else None,
+            extra=settings.generation_kwargs,
             max_rows=settings.batch,
         )
         if greedy:

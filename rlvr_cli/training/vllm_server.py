@@ -117,7 +117,8 @@ class VllmServer(Engine):
             raise RunError(f"vLLM server: {' '.join(str(error).split())[:400]}") from error
         ids = [int(token) for token in response["completion_ids"][0]]
         # The client does not return the finish reason.
-        stopped = bool(ids) and ids[-1] in params.eos_token_ids
+        by_string = params.stop is not None and params.stop.end([ids])[0]
+        stopped = by_string or (bool(ids) and ids[-1] in params.eos_token_ids)
         if not stopped and len(ids) < params.max_new_tokens:
             raise RunError("the vLLM server aborted a completion. Repeat the command to continue.")
         log_probs = [float("nan") if values[0] is None else float(values[0]) for values in response["logprobs"][0]]

@@ -6,13 +6,15 @@ Imports only the standard library, so that a worker starts within 0.1 s.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, get_origin
 
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import (
     UserFile,
     describe_value,
@@ -36,12 +38,14 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     error}``.
 
     Args:
-        settings: `file`, `name` of the function, and `seconds` in which the file may be imported.
+        settings: `name` of the function, its `file` or installed `module`, and `seconds` in which a file may be
+            imported.
     """
-    file, name = UserFile.from_json(settings["file"]), settings["name"]
-    call = load_name(file, name, settings["seconds"])
+    name, file = settings["name"], UserFile.from_json(settings["file"]) if "file" in settings else None
+    where = settings["module"] if file is None else display_path(file.path)
+    call = _import_installed(where, name) if file is None else load_name(file, name, settings["seconds"])
     if not callable(call):
-        raise RunError(f"{display_path(file.path)}: {name} is {describe_value(call)}, not a function")
+        raise RunError(f"{where}: {name} is {describe_value(call)}, not a function")
 
     def handle(job: Any) -> Any:
         if job is None:
@@ -57,7 +61,8 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         try:
             result = run_async(call(**arguments))
         except BaseException as error:
-            raise RunError(f"{error_line(error, file)}: {format_error(error)}") from error
+            place = f"{where}:{name}" if file is None else error_line(error, file)
+            raise RunError(f"{place}: {format_error(error)}") from error
         if hasattr(result, "tolist"):
             result = result.tolist()
         if not isinstance(result, (list, tuple)):
@@ -67,6 +72,24 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         return {"values": [parse_reward(value) for value in result], "logged": log.columns}
 
     return handle
+
+
+def _import_installed(module: str, name: str) -> Any:
+    """Return a function of an installed module. Raises RunError without it, and for a function that returns one."""
+    try:
+        loaded = importlib.import_module(module)
+        value = getattr(loaded, name, None)
+    except Exception as error:
+        raise RunError(f"{module}: cannot be imported: {format_error(error)}") from error
+    if value is None:
+        raise RunError(f"{module}: has no {name}.{did_you_mean(name, [key for key in dir(loaded) if key[0] != '_'])}")
+    result = inspect.signature(value).return_annotation if inspect.isfunction(value) else None
+    if Callable in (result, get_origin(result)):
+        raise RunError(
+            f"{module}: {name} returns a reward function. Call it in a file, as `reward = {name}(...)`, and use "
+            "FILE.py:reward"
+        )
+    return value
 
 
 def _select_arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.sample_store import SampleKey, Sampler, SampleStore, iter_passes, sample_record
-from rlvr_cli.evaluation.served.kinds import TAKE_IDS, Prompt, ServedCompletion
+from rlvr_cli.evaluation.served.kinds import TAKE_IDS, Prompt, ServedCompletion, unsupported_settings
 from rlvr_cli.evaluation.served.options import Say
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, prompt_text, text_prompts
 from rlvr_cli.evaluation.served.server import Client, Server
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.sampling.engine import SamplingParams, StopStrings
 from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, response_text
 from rlvr_cli.tasks.problem import Problem
@@ -50,6 +50,11 @@ class ServedSampler(Sampler):
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         """Add each missing sample once judged. Raises UserError if a prompt would change, RunError if retries fail."""
+        if keys := unsupported_settings(self.server.kind, settings):
+            raise UserError(
+                f"{' and '.join(keys)}: a request to a server of kind {self.server.kind} has no such field, or another "
+                "meaning. Remove it, serve the model with vLLM, or use --engine local, transformers or vllm."
+            )
         write = chat_prompts if self.server.endpoint == "chat" else text_prompts
         prompts = write(task, problems, self.tokenizer, self.server.kind)
         hashes = {name: prompt_hash(prompt) for name, prompt in prompts.items()}
@@ -92,6 +97,9 @@ class ServedSampler(Sampler):
                         seed=stream_seed(settings.seed, "eval", problem.id, index) >> (63 - _SEED_BITS),
                         temperature=temperature,
                         top_p=settings.top_p if temperature > 0 else 1.0,
+                        min_p=settings.min_p if temperature > 0 else 0.0,
+                        repetition_penalty=settings.repetition_penalty,
+                        stop=StopStrings(settings.stop, self.tokenizer) if settings.stop else None,
                     )
                     return problem, index, await self.server.complete(client, sent[problem.id], params)
 

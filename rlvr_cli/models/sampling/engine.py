@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+# Tokens before a stop string that are decoded with it: decoders treat the first tokens of a text differently.
+_CONTEXT = 4
+
+
+@dataclass(frozen=True)
+class StopStrings:
+    """Texts that end a completion, after the token in which the first of them ends."""
+
+    strings: tuple[str, ...]
+    tokenizer: Any
+
+    @property
+    def window(self) -> int:
+        """The last tokens of a completion that can hold a text that has just ended: each has a byte or more."""
+        return max(len(string.encode()) for string in self.strings) + _CONTEXT
+
+    def end(self, rows: Sequence[Sequence[int]]) -> list[bool]:
+        """Return whether each completion [tokens], without a stop string before its last token, ends with one."""
+        tails = [list(ids[-self.window :]) for ids in rows]
+        texts = [
+            self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) for ids in tails
+        ]
+        return [any(string in text for string in self.strings) for text in texts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +42,11 @@ class SamplingParams:
         temperature: 0 is greedy.
         top_p: probability mass of the likeliest tokens to sample from (1 = all).
         top_k: number of likeliest tokens to keep, before top_p (0 = all).
+        min_p: after these, drop tokens less likely than this share of the likeliest token's probability.
+        repetition_penalty: the logit of a token of the prompt or the completion so far is divided by it if positive,
+            else multiplied, before the temperature (1 = none).
+        stop: texts that end a completion.
+        extra: further arguments of transformers' GenerationConfig or of vLLM's SamplingParams.
         max_rows: maximum rows in a batch; None = the engine's choice.
     """
 
@@ -27,6 +56,10 @@ class SamplingParams:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: StopStrings | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
@@ -38,8 +71,17 @@ class SamplingParams:
             raise ValueError(f"top_p must be above 0 and at most 1; got {self.top_p}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be at least 0 (all tokens); got {self.top_k}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p must be from 0 (all tokens) to 1; got {self.min_p}")
+        if self.repetition_penalty <= 0:
+            raise ValueError(f"repetition_penalty must be above 0 (1 = none); got {self.repetition_penalty}")
         if self.max_rows is not None and self.max_rows < 1:
             raise ValueError(f"max_rows must be at least 1; got {self.max_rows}")
+
+    @property
+    def whole_distribution(self) -> bool:
+        """Whether samples are from the distribution of the log-probs."""
+        return self.top_p == 1 and self.top_k == 0 and self.min_p == 0 and self.repetition_penalty == 1
 
 
 @dataclass(frozen=True)
@@ -48,9 +90,9 @@ class Completions:
 
     Attributes:
         ids: token ids after the prompt, including the end-of-sequence token if sampled.
-        log_probs: of every token under softmax(logits / temperature) over the whole vocabulary, also with top_p < 1 or
-            top_k; with temperature 0, under the distribution at temperature 1.
-        truncated: whether `max_new_tokens` was reached without an end-of-sequence token.
+        log_probs: of every token under softmax(logits / temperature) over the whole vocabulary, also with top_p < 1,
+            top_k, min_p or a repetition penalty; with temperature 0, under the distribution at temperature 1.
+        truncated: whether `max_new_tokens` was reached without an end-of-sequence token or a stop string.
         entropies: of the same distributions, in nats; None if the engine does not compute them.
     """
 

@@ -16,7 +16,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.sampling.decoder import Cache, Decoder, row_memory, unsupported_reason
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, concatenate
 from rlvr_cli.models.sampling.memory import MAX_ROWS, explain_out_of_memory, usable_bytes
-from rlvr_cli.models.sampling.rng import draw_tokens, nucleus, uniforms
+from rlvr_cli.models.sampling.rng import draw_tokens, keep_likely, penalize, uniforms
 
 # Bytes of keys and values of a batch on a CPU, to fit its cache. On the lab half the size takes a fifth more CPU time,
 # double the size a tenth less, but leaves a second thread idle.
@@ -104,8 +104,8 @@ def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: Sampling
     room = usable_bytes(free) / (torch.get_num_threads() if is_small else 1) - memory.prompts(
         sum(map(len, {tuple(prompt) for prompt in prompts})), longest
     )
-    sorts = params.top_p < 1 or params.top_k > 0
-    return memory.rows(len(prompts), room, longest + params.max_new_tokens, sorts=sorts)
+    copies = not params.whole_distribution
+    return memory.rows(len(prompts), room, longest + params.max_new_tokens, sorts=copies)
 
 
 def _free_memory(device: torch.device) -> int | None:
@@ -195,6 +195,7 @@ class DecodingBatch:
         distinct, counts = _group_prompts(prompts)
         lengths = [len(prompt) for prompt in distinct]
         self.decoder, self.rows, self.width = decoder, len(prompts), max(lengths)
+        self.prompts = prompts
         self.max_new_tokens = max_new_tokens
         self.turn = decoder.rotary_table(self.width + max_new_tokens)
 
@@ -250,6 +251,7 @@ class DecodingBatch:
         rows = torch.arange(self.rows, device=device)  # the row that each slot of the cache decodes
         active = torch.ones(self.rows, dtype=torch.bool, device=device)  # by slot
         remaining, logits = self.rows, self.first_logits
+        seen = None if params.repetition_penalty == 1 else self._prompt_tokens(logits.shape[1])  # by slot
         order_done: list[int] = []
         batches: list[Completions] = []
 
@@ -273,12 +275,18 @@ class DecodingBatch:
             if offset == 0:
                 block = uniforms(params.seed, keys, t, min(_POSITIONS_AT_ONCE, steps - t))
                 u = torch.from_numpy(block).to(device)
-            tokens, probability, entropy = _sample_tokens(logits, u[offset].index_select(0, rows), params)
+            tokens, probability, entropy = _sample_tokens(logits, u[offset].index_select(0, rows), params, seen)
             ids[t].index_copy_(0, rows, tokens)
             chosen[t].index_copy_(0, rows, probability)
             entropies[t].index_copy_(0, rows, entropy)
             on_progress(remaining)
-            ended = torch.isin(tokens, stops).logical_and_(active)
+            if seen is not None:
+                seen.scatter_(1, tokens.unsqueeze(1), value=True)
+            ended = torch.isin(tokens, stops)
+            if params.stop is not None:
+                tails = ids[max(0, t + 1 - params.stop.window) : t + 1, rows]
+                ended |= torch.tensor(params.stop.end(tails.t().tolist()), device=device)
+            ended.logical_and_(active)
             if bool(ended.any()):
                 lengths[rows[ended]] = t + 1
                 truncated[rows[ended]] = False
@@ -290,10 +298,18 @@ class DecodingBatch:
                     finish(rows[~active], t + 1)
                     order = self._drop_finished(active, remaining, self.width + t)
                     rows, tokens, active = rows[order], tokens[order], active[order]
+                    seen = seen if seen is None else seen[order]
             if t + 1 < steps:
                 logits = self._step(tokens, t)
         finish(rows, t + 1)
         return concatenate(batches).select(sorted(range(self.rows), key=order_done.__getitem__))
+
+    def _prompt_tokens(self, vocabulary: int) -> Tensor:
+        """Return (rows, vocabulary) whether a token is in the row's prompt."""
+        seen = torch.zeros(self.rows, vocabulary, dtype=torch.bool, device=self.decoder.device)
+        for row, prompt in enumerate(self.prompts):
+            seen[row, torch.tensor(prompt, device=seen.device)] = True
+        return seen
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
@@ -318,21 +334,23 @@ class DecodingBatch:
         return order
 
 
-def _sample_tokens(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor, Tensor]:
+def _sample_tokens(
+    logits: Tensor, u: Tensor, params: SamplingParams, seen: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next token of each row [n], its probability [n] and the entropy of the row's distribution [n].
 
-    logits [n, vocabulary] are overwritten; u [n] in [0, 1).
+    logits [n, vocabulary] are overwritten; u [n] in [0, 1). ``seen`` [n, vocabulary]: the tokens of the repetition
+    penalty, which like top_p affects the choice of the token, not its probability.
     """
+    penalized = None if seen is None else penalize(logits, seen, params.repetition_penalty)
     if params.temperature not in (0, 1):
         logits.div_(params.temperature)
     probabilities = torch.softmax(logits, dim=-1)
     if params.temperature == 0:
-        tokens = logits.argmax(-1, keepdim=True)
+        tokens = (logits if penalized is None else penalized).argmax(-1, keepdim=True)
     else:
-        whole_distribution = params.top_p == 1 and params.top_k == 0
-        tokens = draw_tokens(
-            probabilities if whole_distribution else nucleus(probabilities, params.top_p, params.top_k), u
-        )
+        drawn = probabilities if penalized is None else torch.softmax(penalized.div_(params.temperature), dim=-1)
+        tokens = draw_tokens(keep_likely(drawn, params.top_p, params.top_k, params.min_p), u)
     chosen = probabilities.gather(1, tokens)
     return tokens.squeeze(1), chosen.squeeze(1), _entropies(logits, probabilities, tokens, chosen)
 

@@ -4,7 +4,8 @@ Bytes of a row of W tokens, prompt and completion, with a vocabulary of V tokens
 
 - keys and values: two numbers per token, block, key head and head dimension, for all W tokens from the start;
 - a step's logits in float32 and their results: logits, probabilities, a padded copy and a reserve, 16 V.
-  top_p and top_k sort them: 48 V with the order, the running sums and the workspace of the sort.
+  top_p and top_k sort them: 48 V with the order, the running sums and the workspace of the sort. min_p and a repetition
+  penalty copy them, which is less.
 
 The prefill adds, for at most ``PREFILL_TOKENS`` at once, each token's keys and values and the activations of a block
 (the stream and its norm, queries, keys and values, the network's gate, up and their product); in float32, which a GPU's
@@ -57,7 +58,7 @@ class RowMemory:
     scores: int = 0
 
     def logits(self, *, sorts: bool = False) -> int:
-        """Return the bytes of a row's logits and their results, with top_p or top_k if ``sorts``."""
+        """Return the bytes of a row's logits and their results, with top_p, top_k, min_p or a penalty if ``sorts``."""
         return self.vocabulary * (SORTED_LOGIT_BYTES if sorts else LOGIT_BYTES)
 
     def row(self, length: int, *, sorts: bool = False) -> int:

@@ -76,6 +76,25 @@ def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
     return (block * _BLOCK + _invert(within, remainder)[0]).clamp_(max=size - 1)
 
 
+def keep_likely(probabilities: Tensor, top_p: float, top_k: int, min_p: float) -> Tensor:
+    """Zero the tokens that top_k, then top_p, then min_p leave out, in transformers' order.
+
+    min_p (arXiv:2407.01082) drops tokens less likely than that share of the likeliest token's probability.
+    """
+    kept = probabilities if top_p == 1 and top_k == 0 else nucleus(probabilities, top_p, top_k)
+    if min_p == 0:
+        return kept
+    return kept.masked_fill(probabilities < min_p * probabilities.amax(-1, keepdim=True), 0.0)
+
+
+def penalize(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Return the logits with those of ``seen`` tokens lowered (arXiv:1909.05858, equation 2; negative ones multiplied).
+
+    logits and seen: [rows, vocabulary].
+    """
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
 def nucleus(probabilities: Tensor, top_p: float, top_k: int = 0) -> Tensor:
     """Zero all but the smallest set of most likely tokens whose probability reaches top_p (Holtzman et al. 2020).
 

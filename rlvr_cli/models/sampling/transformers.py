@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,8 +10,17 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.models.sampling.decoder import unsupported_reason
-from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, concatenate
+from rlvr_cli.models.sampling.engine import (
+    Completions,
+    Engine,
+    OnDone,
+    SamplingParams,
+    StopStrings,
+    check_rows,
+    concatenate,
+)
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.sampling.memory import explain_out_of_memory
 from rlvr_cli.models.sampling.rng import stream_start
@@ -35,6 +44,21 @@ def choose_engine(name: str, model: Any, key: str) -> tuple[Engine, str]:
     return generate_with_transformers, f"transformers' generate, because {reason}"
 
 
+def check_generation_config(arguments: Mapping[str, Any]) -> None:
+    """Raise UserError for arguments (``rollout.generation_kwargs``) that transformers' GenerationConfig refuses."""
+    from transformers import GenerationConfig
+
+    known = [key for key in GenerationConfig().to_dict() if not key.startswith("_")]
+    for key in arguments:
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise UserError(f"rollout.generation_kwargs: transformers' GenerationConfig has no {key}.{hint}")
+    try:
+        GenerationConfig(do_sample=True, **arguments).validate(strict=True)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"rollout.generation_kwargs: {' '.join(str(error).split())[:400]}") from error
+
+
 def generate_with_transformers(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -55,10 +79,13 @@ def generate_with_transformers(
 
     stops = sorted(params.eos_token_ids)
     sampling = {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k}
+    sampling |= {"min_p": params.min_p} if params.min_p else {}
     config = GenerationConfig(
         max_new_tokens=params.max_new_tokens,
         eos_token_id=stops or None,
         pad_token_id=stops[0] if stops else 0,
+        repetition_penalty=params.repetition_penalty,
+        **params.extra,
         **(sampling if params.temperature > 0 else {"do_sample": False}),
     )
     groups = [Completions([], [], [], [])]
@@ -74,9 +101,9 @@ def generate_with_transformers(
                 torch.manual_seed(stream_start(params.seed, keys[first]))
                 chunk = prompts[first : first + size]
                 with explain_out_of_memory(len(chunk), max(map(len, chunk)) + params.max_new_tokens):
-                    ids = _generate(model, chunk, config, frozenset(stops))
+                    ids, ended = _generate(model, chunk, config, frozenset(stops), params.stop)
                     log_probs, entropies = _score(model, chunk, ids, params.temperature or 1.0)
-                truncated = [row[-1] not in stops for row in ids]
+                truncated = [not end for end in ended]
                 groups.append(Completions(ids, log_probs, truncated, entropies))
                 if on_progress is not None:
                     on_progress(sum(map(len, ids)))
@@ -94,14 +121,32 @@ def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:
     return torch.autocast(model.device.type, torch.bfloat16, enabled=flash and model.dtype == torch.float32)
 
 
-def _generate(model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int]) -> list[list[int]]:
+def _generate(
+    model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int], stop: StopStrings | None
+) -> tuple[list[list[int]], list[bool]]:
+    """Return the completions, and whether each has ended by a token of ``stops`` or a stop string."""
     width = max(map(len, prompts))
-    ids = torch.tensor([[*[0] * (width - len(p)), *p] for p in prompts], device=model.device)
+    # Padded by a token of the prompt: the repetition penalty of `generate` reads the padding too.
+    ids = torch.tensor([[*[p[0]] * (width - len(p)), *p] for p in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+    lengths: dict[int, int] = {}
+
+    def end_at_strings(input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        assert stop is not None
+        ended = stop.end(input_ids[:, width:].tolist())
+        for row in (row for row, end in enumerate(ended) if end):
+            lengths.setdefault(row, input_ids.shape[1] - width)
+        return torch.tensor(ended, device=input_ids.device)
+
+    criteria = {} if stop is None else {"stopping_criteria": [end_at_strings]}
     # Sharded weights are gathered here, so processes need not synchronize; some may have fewer rows, or none.
-    rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, synced_gpus=False)
-    rows = rows[:, width:].tolist()
-    return [row[: next((i + 1 for i, token in enumerate(row) if token in stops), len(row))] for row in rows]
+    rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, synced_gpus=False, **criteria)
+    completions = []
+    for row, token_ids in enumerate(rows[:, width:].tolist()):
+        ends = [position + 1 for position, token in enumerate(token_ids) if token in stops][:1]
+        ends += [lengths[row]] if row in lengths else []
+        completions.append((token_ids[: min(ends, default=len(token_ids))], bool(ends)))
+    return [token_ids for token_ids, _ in completions], [ended for _, ended in completions]
 
 
 def _score(

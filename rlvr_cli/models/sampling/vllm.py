@@ -100,15 +100,17 @@ def load_vllm(
 
 
 def request_arguments(params: SamplingParams, key: int) -> dict[str, Any]:
-    """Return the arguments of a row's `vllm.SamplingParams`, with the row's seed and no filter but top_p and top_k."""
+    """Return the arguments of a row's `vllm.SamplingParams`: its seed, and no filter but those of ``params``."""
+    # A stop string stays in the text and its tokens in the completion; special tokens can be part of it.
+    strings = {"include_stop_str_in_output": True, "detokenize": True, "skip_special_tokens": False}
     return {
         "n": 1,
         "seed": stream_start(params.seed, key) % _SEEDS,
         "temperature": params.temperature,
         "top_p": params.top_p,
         "top_k": params.top_k or -1,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
+        "min_p": params.min_p,
+        "repetition_penalty": params.repetition_penalty,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "max_tokens": params.max_new_tokens,
@@ -116,6 +118,8 @@ def request_arguments(params: SamplingParams, key: int) -> dict[str, Any]:
         # Only the sampled token's.
         "logprobs": 0,
         "detokenize": False,
+        **({} if params.stop is None else {"stop": list(params.stop.strings), **strings}),
+        **params.extra,
     }
 
 
@@ -138,7 +142,11 @@ def generate_with_vllm(
     if not prompts:
         return Completions([], [], [])
     vllm = import_module("vllm")
-    requests = [vllm.SamplingParams(**request_arguments(params, key)) for key in keys]
+    try:
+        requests = [vllm.SamplingParams(**request_arguments(params, key)) for key in keys]
+    except (TypeError, ValueError) as error:
+        text = " ".join(str(error).split())[:400]
+        raise UserError(f"rollout.generation_kwargs: vLLM refuses them ({text})") from error
     try:
         outputs = model.generate(
             [{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling_params=requests, use_tqdm=False
