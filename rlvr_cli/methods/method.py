@@ -282,7 +282,8 @@ class Method(TrainingMethod):
         components += [self.entropy_bonus] if self.entropy_bonus.is_on else []
         modules = sorted({__name__, *_imported_modules(type(component).__module__ for component in components)})
         # Without inactive shapings and terms, so that a new kind does not change existing fingerprints.
-        plain = self.model_dump(mode="json", exclude={"files", *(() if self.entropy_bonus.is_on else ["entropy_bonus"])})
+        inactive = set() if self.entropy_bonus.is_on else {"entropy_bonus"}
+        plain = self.model_dump(mode="json", exclude={"files", *inactive})
         choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}
         return {
             "choices": choices,

@@ -23,6 +23,7 @@ from rlvr_cli.training import log_probs
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.log_probs import _LogProbs, token_log_probs
 from rlvr_cli.training.trainer import PolicyTrainer
+from tests.matrix import resume
 from tests.training.harness import (
     GradientTrainer,
     ScriptedRollouts,
@@ -34,10 +35,9 @@ from tests.training.harness import (
     method_of,
     train,
 )
-from tests.matrix import resume
 from tests.training.processes import interrupted_after, run_as_two
 from tests.training.sft_runs import start
-from tests.training.test_gradient import GRPO, GROUP, ROWS, SPLIT_TOLERANCE, by_rollout_func, relative_error
+from tests.training.test_gradient import GROUP, GRPO, ROWS, SPLIT_TOLERANCE, by_rollout_func, relative_error
 
 COEF = 0.3
 BONUS = f"entropy_bonus.coef={COEF}"
