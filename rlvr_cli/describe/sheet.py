@@ -31,6 +31,7 @@ CHOICES = {
     "aggregation": "the divisor of the sum over tokens",
     "passes": "which tokens each pass over a rollout trains",
     "kl": "the penalty against the starting model",
+    "entropy_bonus": "the entropy bonus in the loss",
     "critic": "the value head and its loss",
     "reward": "a replacement of the reward",
 }
@@ -321,8 +322,8 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
         parameters = [each for each in choice.parameters if choice.kind is not None or each.set_by != DEFAULT]
         if choice.kind == "token_mean":
             parameters = []  # its only key concerns rows
-        if choice.name == "critic" and not parameters:
-            continue  # most methods have no critic
+        if choice.name in ("critic", "entropy_bonus") and not parameters:
+            continue  # most methods have none
         kind = f" = {choice.kind}" if choice.kind else "" if parameters else ": none"
         yield f"{choice.name}{kind}", "", "", "; ".join(filter(None, (choice.decides, choice.source)))
         for parameter in parameters:

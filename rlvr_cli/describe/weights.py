@@ -203,6 +203,8 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
     if method.kl.beta > 0:
         more = "r log(\u03c0_ref / \u03c0)" if method.kl.bias_correction else "(\u03c0_ref / \u03c0 - 1)"
         yield f"not drawn: the KL penalty, {method.kl.beta:g} {more} more on grad log \u03c0"
+    if method.entropy_bonus.is_on:
+        yield "not drawn: the entropy bonus, whose gradient depends on all tokens of the vocabulary"
     if len(method.advantage.signs) == 1:
         yield f"no advantage is {'negative' if method.advantage.signs == (1,) else 'positive'}"
 

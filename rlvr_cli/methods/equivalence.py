@@ -119,6 +119,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         "aggregation": method.aggregation.simplify().model_dump(),
         "passes": passes.model_dump(),
         "kl": method.kl.simplify().model_dump(),
+        "entropy_bonus": method.entropy_bonus.simplify().model_dump(),
         "critic": critic,
         "reward": method.reward.model_dump(),
         # Two versions of a file may agree in all values.

@@ -36,6 +36,7 @@ from rlvr_cli.methods.base import (
     TokenShaping,
     TrainingMethod,
 )
+from rlvr_cli.methods.entropy_bonus import EntropyBonus
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
@@ -87,6 +88,7 @@ class Method(TrainingMethod):
     aggregation: Aggregation = Field(default=TokenMean(), description="The divisor of the sum over tokens.")
     passes: Passes = Field(default=OnePass(), description="The passes over a rollout.")
     kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the initial model.")
+    entropy_bonus: EntropyBonus = Field(default=EntropyBonus(), description="The entropy bonus in the loss.")
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
     reward: Reward = Field(default=Reward(), description="The training reward.")
 
@@ -121,7 +123,7 @@ class Method(TrainingMethod):
     def parts(self) -> tuple[Part, ...]:
         """All components, with inactive shapings."""
         every = (self.advantage, self.policy_loss, *dict(self.shaping).values())
-        return (*every, self.aggregation, self.passes, self.kl, self.critic, self.reward)
+        return (*every, self.aggregation, self.passes, self.kl, self.entropy_bonus, self.critic, self.reward)
 
     @property
     def shapings(self) -> tuple[Shaping, ...]:
@@ -164,6 +166,16 @@ class Method(TrainingMethod):
     def needs_rollout_log_probs(self) -> bool:
         return self.advantage.needs_reference or self.passes.needs_rollout_log_probs
 
+    @property
+    def needs_update_entropies(self) -> bool:
+        """True if a forward pass of an update needs the entropies."""
+        return self.policy_loss.needs_entropies or self.entropy_bonus.is_on
+
+    @property
+    def trains_every_token(self) -> bool:
+        """True if a term besides the advantage trains every token of a pass."""
+        return self.kl.beta > 0 or self.policy_loss.has_penalty or self.entropy_bonus.is_on
+
     def rollout_terms(self) -> list[str]:
         return [
             *(type(component).__name__ for component in (self.advantage, *self.rollout_shapings)),
@@ -172,7 +184,8 @@ class Method(TrainingMethod):
 
     def token_terms(self, pass_name: str = "all") -> list[str]:
         names = [type(component).__name__ for component in (self.policy_loss, *self.token_shapings)]
-        return [*names, self.aggregation.kind, f"pass:{pass_name}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
+        more = ["KLPenalty"] * (self.kl.beta > 0) + ["EntropyBonus"] * self.entropy_bonus.is_on
+        return [*names, self.aggregation.kind, f"pass:{pass_name}", *more]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Return the advantages of a rollout, each (N, 1) or (N, T): as estimated, and after its rollout shapings.
@@ -193,15 +206,10 @@ class Method(TrainingMethod):
         selected = self.passes.selected(tokens, pass_name)
         return dataclasses.replace(tokens, advantages=torch.where(selected, advantages, 0.0))
 
-    @property
-    def has_penalty(self) -> bool:
-        """Return whether tokens without advantage are trained on too."""
-        return self.kl.beta > 0 or self.policy_loss.has_penalty
-
     def trained_mask(self, tokens: Tokens, pass_name: str = "all") -> Tensor:
         """Return (B, T) the tokens in the policy's gradient in pass ``pass_name``; ``log_probs`` is not read."""
         trained = self.shape_tokens(tokens, pass_name).advantages != 0
-        return trained | self.passes.selected(tokens, pass_name) if self.has_penalty else trained
+        return trained | self.passes.selected(tokens, pass_name) if self.trains_every_token else trained
 
     def grad_mask(self, tokens: Tokens, pass_name: str = "all", *, old_known: bool = True) -> Tensor:
         """Return (B, T) the tokens whose current log-prob affects the gradient of pass ``pass_name``.
@@ -218,7 +226,7 @@ class Method(TrainingMethod):
         if old_known:
             mask = self.trained_mask(tokens, pass_name)
         else:
-            mask = valid if self.has_penalty else valid & (tokens.advantages != 0)
+            mask = valid if self.trains_every_token else valid & (tokens.advantages != 0)
         return valid & mask.any(dim=1, keepdim=True) if self.policy_loss.reads_whole_rows else mask
 
     def coefficients(
@@ -274,9 +282,11 @@ class Method(TrainingMethod):
         """Return name, choices with their parameters, and hashes over the choices and over their code."""
         components = [self.advantage, self.policy_loss, *self.shapings, self.aggregation, self.passes, self.kl]
         components += [self.reward, self.critic] if self.advantage.needs_values else [self.reward]
+        components += [self.entropy_bonus] if self.entropy_bonus.is_on else []
         modules = sorted({__name__, *_imported_modules(type(component).__module__ for component in components)})
-        # Without inactive shapings, so that a new kind does not change existing fingerprints.
-        plain = self.model_dump(mode="json", exclude={"files"})
+        # Without inactive shapings and terms, so that a new kind does not change existing fingerprints.
+        inactive = set() if self.entropy_bonus.is_on else {"entropy_bonus"}
+        plain = self.model_dump(mode="json", exclude={"files", *inactive})
         choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}
         return {
             "choices": choices,

@@ -213,6 +213,13 @@ METRICS: dict[str, Metric] = {
         "k3 estimate of KL(policy || reference), of the runs that have a reference.",
         of_method=lambda method: method.needs_reference,
     ),
+    "entropy_coef": Metric(
+        "weight of the entropy bonus",
+        training=(RL,),
+        decimals=4,
+        axis="weight",
+        note="Of an entropy bonus (method.entropy_bonus); 0 while an adaptive one is off.",
+    ),
     "mismatch/log_prob": Metric(
         "mean |log π_old - log π_sampler|",
         lowest=0.0,

@@ -36,7 +36,8 @@ class Outputs:
     """Outputs of a forward pass at the tokens of n completions.
 
     Attributes:
-        log_probs: (n, T), 0 for tokens that were not chosen. entropies: likewise in nats, or None if not requested.
+        log_probs: (n, T), 0 for tokens that were not chosen. entropies: likewise in nats, with gradient, or None if not
+            requested.
         values: (n, T) of the value head, or None.
         aux_loss: () the router's auxiliary loss of a mixture of experts, or None.
     """

@@ -75,22 +75,47 @@ def completion_states(
 
 
 class _LogProbs(torch.autograd.Function):
-    """Log-softmax of (n, V) logits at (n,) targets, with one n x V buffer for the gradient and none for the result."""
+    """Log-softmax of (n, V) logits at (n,) targets, and the entropies (n,), if requested.
+
+    One n x V buffer for the gradient and none for the result. Entropies add temporaries of a slice of the rows.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, entropies: bool) -> tuple[Tensor, Tensor | None]:
         normalisers = logits.logsumexp(dim=-1)
-        ctx.save_for_backward(logits, targets, normalisers)
-        ctx.mark_non_differentiable(normalisers)
-        return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normalisers, normalisers
+        ctx.set_materialize_grads(False)
+        values = None
+        if entropies:
+            values = torch.empty_like(normalisers)
+            for rows in _slices(len(targets)):
+                log_softmax = logits[rows] - normalisers[rows].unsqueeze(-1)
+                values[rows] = -log_softmax.exp().mul_(log_softmax).sum(dim=-1)
+        ctx.save_for_backward(logits, targets, normalisers, values)
+        return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normalisers, values
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        logits, targets, normalisers = ctx.saved_tensors
-        logit_gradient = torch.sub(logits, normalisers.unsqueeze(-1)).exp_().mul_(-gradient.unsqueeze(-1))
+    def backward(ctx: Any, gradient: Tensor | None, of_entropies: Tensor | None) -> tuple[Tensor, None, None]:
+        logits, targets, normalisers, entropies = ctx.saved_tensors
+        # d log p(target) / dz = 1[target] - p;  dH / dz = -p (log p + H)
+        log_softmax = torch.sub(logits, normalisers.unsqueeze(-1))
+        gradient = torch.zeros_like(normalisers) if gradient is None else gradient
+        if of_entropies is None:
+            logit_gradient = log_softmax.exp_().mul_(-gradient.unsqueeze(-1))
+        else:
+            logit_gradient = log_softmax
+            for rows in _slices(len(targets)):
+                weights = log_softmax[rows] + entropies[rows].unsqueeze(-1)
+                weights.mul_(of_entropies[rows].unsqueeze(-1)).add_(gradient[rows].unsqueeze(-1))
+                log_softmax[rows].exp_().mul_(weights.neg_())
         logit_gradient.scatter_add_(-1, targets.unsqueeze(-1), gradient.unsqueeze(-1))
-        return logit_gradient, None
+        return logit_gradient, None, None
+
+
+def _slices(count: int) -> Iterator[slice]:
+    """Yield at most 16 slices that cover ``count`` rows."""
+    size = max(1, -(-count // 16))
+    return (slice(start, start + size) for start in range(0, count, size))
 
 
 def token_log_probs(
@@ -102,7 +127,7 @@ def token_log_probs(
     temperature: float,
     entropies: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return (n,) log-probs of ``targets`` and, if requested, (n,) entropies (nats, no gradient) at their positions.
+    """Return (n,) log-probs of ``targets`` and, if requested, (n,) entropies (nats) at their positions.
 
     Both are of the softmax of logits / ``temperature``. The head is applied to chunks of at most :data:`MAX_LOGITS`
     logits (:data:`MAX_GPU_LOGITS`); with several chunks, the backward pass recomputes each.
@@ -117,12 +142,8 @@ def token_log_probs(
         # As in TRL's head, so that both have the same precision.
         logits = logits if logits.dtype == torch.float64 else logits.float()
         logits = logits if temperature == 1 else logits / temperature
-        log_probs, normalisers = _LogProbs.apply(logits, targets)  # type: ignore[no-untyped-call]
-        if not entropies:
-            return log_probs, None
-        with torch.no_grad():
-            log_softmax = logits.detach() - normalisers.unsqueeze(-1)
-            return log_probs, -(log_softmax.exp() * log_softmax).sum(dim=-1)
+        result: tuple[Tensor, Tensor | None] = _LogProbs.apply(logits, targets, entropies)  # type: ignore[no-untyped-call]
+        return result
 
     size = max(1, (MAX_GPU_LOGITS if states.is_cuda else MAX_LOGITS) // vocabulary)
     if len(targets) <= size:

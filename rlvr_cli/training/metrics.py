@@ -40,6 +40,9 @@ class StepMeter:
 
     Ratios and distances cover trained tokens only, since others may not be computed.
 
+    Attributes:
+        entropy_coef: weight of the entropy bonus in the newest step.
+
     Args:
         executed: the counter of executed terms of the method; None = a new counter.
         mismatch: whether the sampler is compared with the trainer. importance: whether tokens have importance weights
@@ -66,6 +69,7 @@ class StepMeter:
         self.method, self.mismatch, self.importance, self.entropies = method, mismatch, importance, entropies
         # `executed or Counter()` would discard an empty counter.
         self.executed: Counter[str] = Counter() if executed is None else executed
+        self.entropy_coef = 0.0
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
 
     def add_rollout(self) -> None:
@@ -170,7 +174,8 @@ class StepMeter:
         shares of weights at the cap and set to 0; ``importance/rows_dropped``, the share of rows without a weight
         above 0; the mean share of a row's weights that are capped or dropped, in the shortest quarter of the rows
         (``importance/cut_short``) and in the longest (``importance/cut_long``). None for a quarter without rows.
-        ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient.
+        ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient; ``entropy_coef`` the
+        weight of the entropy bonus in the newest step, 0 while an adaptive one is off.
         """
         totals = dict(zip(self.SUMS, sums, strict=True))
         count, moved = max(totals["tokens"], 1.0), totals["moved"] or math.nan
@@ -198,6 +203,7 @@ class StepMeter:
             **({name: totals[name] / compared for name in IMPORTANCE} if self.importance else {}),
             **({name: subset_mean(name) for name in IMPORTANCE_ROWS} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
+            **({"entropy_coef": self.entropy_coef} if self.method.entropy_bonus.is_on else {}),
             **({"aux_loss": totals["aux_loss"] / share} if (share := totals["aux_loss_share"]) else {}),
             "update_tokens": totals["tokens"],
         }

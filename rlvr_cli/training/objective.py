@@ -1,6 +1,7 @@
 """The loss of an optimizer step, as a function of tensors.
 
     loss = -sum over tokens of (F A + P + KL) / Z * log pi        no gradient through the coefficients
+         - entropy_bonus.coef * sum over tokens of H / Z      with gradient through the whole distribution
          + critic.coef * value loss                           for methods with a value head
 
 Z, and any statistics of a method, are computed over the step's rows in all processes, so the losses of micro-batches
@@ -35,12 +36,14 @@ class Step:
         count: () ``aggregation.count`` over the step's rows in all processes.
         tokens: () valid tokens in all processes.
         statistics: ``policy_loss.statistics`` of the step, or None.
+        entropy_coef: weight of the entropy bonus.
     """
 
     pass_name: str
     count: Tensor
     tokens: Tensor
     statistics: Tensor | None = None
+    entropy_coef: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,14 @@ class Loss:
         tokens: the inputs of the coefficients, detached.
         value_loss: () summed over its tokens; None without a value head.
         mismatch: None unless the sampler is compared with the trainer.
+        entropy: (2,) sum of the entropies (nats) of the bonus' tokens, and their number; None without a bonus.
     """
 
     total: Tensor
     tokens: Tokens
     value_loss: Tensor | None
     mismatch: Mismatch | None
+    entropy: Tensor | None
 
 
 def loss(
@@ -91,7 +96,8 @@ def loss(
         grad_mask: (n, T) the tokens whose log-probs are in ``outputs``; the gradient does not depend on others.
         correction: the weights for the sampler; None = no weights. ``grad_mask`` has whole rows where it reads them.
     """
-    tokens = build_tokens(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
+    entropies = None if outputs.entropies is None else outputs.entropies.detach()
+    tokens = build_tokens(rows, outputs.log_probs.detach(), entropies, grad_mask)
     weights, mismatch = rows.get("importance_sampling_ratio"), None
     if "sampler_log_probs" in rows:
         sampler, cut = rows["sampler_log_probs"], None
@@ -101,13 +107,21 @@ def loss(
         mismatch = Mismatch(differences, tokens.mask, grad_mask, rows["length_quarter"], weights, cut)
     coefficients = method.coefficients(tokens, step.count, step.pass_name, step.statistics, sampler_correction=weights)
     total = -(coefficients * outputs.log_probs).sum()
+    entropy = None
+    if method.entropy_bonus.is_on:
+        assert outputs.entropies is not None
+        counted = method.passes.selected(tokens, step.pass_name)
+        entropy = torch.stack([torch.where(counted, tokens.entropies, 0.0).sum(), counted.sum()]).double()
+        if step.entropy_coef:
+            shares = method.aggregation.coefficients(tokens.mask, step.count).to(total.dtype)
+            total = total - step.entropy_coef * torch.where(counted, shares * outputs.entropies, 0.0).sum()
     critic_loss = None
     if outputs.values is not None:
         selected, critic = method.passes.selected(tokens, step.pass_name), method.critic
         critic_loss = value_loss(outputs.values, rows["values"], rows["returns"], selected, step.tokens, critic.clip)
         total = total + critic.coef * critic_loss
         critic_loss = critic_loss.detach() * step.tokens
-    return Loss(total, tokens, critic_loss, mismatch)
+    return Loss(total, tokens, critic_loss, mismatch, entropy)
 
 
 def build_tokens(

@@ -178,14 +178,18 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
     def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
         steps, initial_entropy = self.rollout_state()
+        adaptive = {"entropy_bonus": [self.entropy_coef, self._last_world_entropy]} if self.use_adaptive_entropy else {}
         return {
             "steps": int(self.state.global_step),
             "initial_entropy": initial_entropy,
+            **adaptive,
             "rollout_summary": self.rollouts.summary,
         }, steps
 
     def restore_position(self, counters: dict[str, Any], rows: list[TensorRows]) -> None:
         self.restore_rollout(rows, counters["initial_entropy"])
+        if self.use_adaptive_entropy:
+            self.entropy_coef, self._last_world_entropy = counters["entropy_bonus"]
         self.rollouts.summary = counters["rollout_summary"]
         self.alerts.resume()
 

@@ -17,6 +17,8 @@ The overridden methods, and the behaviour of TRL that each relies on:
 - ``prediction_step``, ``create_optimizer``, ``log``; ``_clip_grad_norm`` clips all parameters by one norm; ``_save``
   and ``_load_from_checkpoint`` write and read the model's weights.
 - ``args.steps_per_generation``, ``num_iterations``, ``num_generations``, ``beta``.
+- ``entropy_coef`` and ``_last_world_entropy``, the state of an adaptive entropy bonus, which ``_save_checkpoint`` and
+  ``_load_optimizer_and_scheduler`` save and restore with ``use_adaptive_entropy``.
 """
 
 from __future__ import annotations
@@ -180,6 +182,8 @@ class PolicyTrainer(GRPOTrainer):
         self._name, self._tag_names, self._paper = card_metadata(named.name)
         # TRL loads the reference of the KL term; the penalty is part of the method.
         self.beta = 0.0
+        bonus = self.method.entropy_bonus
+        self.use_adaptive_entropy, self.entropy_coef = bonus.adaptive, bonus.coef
         self.num_generations = self.group_size
         if self.args.device.type == "cuda":
             disable_cudnn_attention()
@@ -491,6 +495,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_batches = self.forward.pack(rows, grad_mask)
         old_log_probs: Tensor | None = None
         total = torch.zeros((), device=self.args.device)
+        self._step_entropy = torch.zeros(2, dtype=torch.float64, device=self.args.device)
         for number, indices in enumerate(micro_batches.rows):
             micro_batch, batch_mask = {key: value[indices] for key, value in rows.items()}, grad_mask[indices]
             if number < micro_batches.dummies:
@@ -502,7 +507,7 @@ class PolicyTrainer(GRPOTrainer):
                     model,
                     micro_batch,
                     batch_mask,
-                    entropies=self.method.policy_loss.needs_entropies or self.rollouts is None,
+                    entropies=self.method.needs_update_entropies or self.rollouts is None,
                     share_prompts=micro_batches.share_prompts,
                 )
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:
@@ -516,7 +521,16 @@ class PolicyTrainer(GRPOTrainer):
             total = total + batch_loss.detach()
         if old_log_probs is not None:
             rows["old_log_probs"] = old_log_probs
+        self._adapt_entropy_bonus()
         return total
+
+    def _adapt_entropy_bonus(self) -> None:
+        """Move an adaptive coefficient by the entropy of the step's tokens in all processes."""
+        if self.use_adaptive_entropy:
+            nats, tokens = self.accelerator.reduce(self._step_entropy, reduction="sum").tolist()
+            if tokens and math.isfinite(nats):
+                self._last_world_entropy = nats / tokens
+                self.entropy_coef = self.method.entropy_bonus.adapt(self.entropy_coef, self._last_world_entropy)
 
     def _begin_step(self, rows: TensorRows) -> Step:
         """Return the counts and statistics of the current step, over its rows in all processes."""
@@ -538,7 +552,9 @@ class PolicyTrainer(GRPOTrainer):
             local = {key: value for key, value in tokens.items() if value is not None}
             gathered = gather_rows(local, self.accelerator.gather, self.accelerator.num_processes, 0)
             statistics = policy_loss.statistics(self.method.shape_tokens(Tokens(**gathered), self.current_pass))
-        return Step(self.current_pass, count, total, statistics)
+        coef = self.method.entropy_bonus.applied(self.entropy_coef, self._last_world_entropy)
+        self.meter.entropy_coef = coef
+        return Step(self.current_pass, count, total, statistics, coef)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
         """Return (n, T) the tokens whose log-probs affect this step's gradient, or a later one through the ratio."""
@@ -579,6 +595,8 @@ class PolicyTrainer(GRPOTrainer):
         terms = loss(self.method, step, micro_batch, grad_mask, outputs, self.correction)
         if terms.mismatch is not None:
             self.meter.add_mismatch(terms.mismatch)
+        if terms.entropy is not None:
+            self._step_entropy += terms.entropy
         self.meter.add(terms.tokens, step.pass_name, step.statistics, terms.value_loss)
         # Gradients are averaged over the processes, and each loss is a share of the step over all of them.
         total: Tensor = terms.total * self.accelerator.num_processes

@@ -32,6 +32,7 @@ SOURCES = {
     "GRPOTrainer._get_per_token_logps_and_entropies": "ea73c3909275851d",
     "GRPOTrainer._get_train_sampler": "36497afb4d311dc9",
     "GRPOTrainer.training_step": "9e18632f7dd8e8d8",
+    "GRPOTrainer._save_checkpoint": "ec91bde123649111",
     "GRPOTrainer._load_optimizer_and_scheduler": "5c1772becdfd7fdb",
     "GRPOTrainer.log": "1e7772819cc8cf09",
     "Trainer._save": "bf720120f407bab3 b136889e87928376",
@@ -67,6 +68,7 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 OWN = {
     "_accumulate_gradients",
     "_advantage_inputs",
+    "_adapt_entropy_bonus",
     "_decode_for_rewards",
     "_backward_options",
     "_check_arguments",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -29,9 +30,16 @@ harness.GradientTrainer = InBuckets  # type: ignore[misc]
 child = os.fork()
 os.environ["RANK"] = os.environ["LOCAL_RANK"] = "0" if child else "1"
 folder, *names = sys.argv[1:]
+changes = Path(folder) / "overrides.json"
+overrides = json.loads(changes.read_text()) if changes.exists() else []
 for name in names:
     trainer = train(
-        Path(folder), divided(method_of(name)), load_base(Path(folder)), micro_batch=2, updates=UPDATES, processes=2
+        Path(folder),
+        divided(method_of(name, *overrides)),
+        load_base(Path(folder)),
+        micro_batch=2,
+        updates=UPDATES,
+        processes=2,
     )
     assert trainer.accelerator.num_processes == 2
     if trainer.accelerator.is_main_process:

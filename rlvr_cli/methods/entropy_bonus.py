@@ -1,0 +1,119 @@
+"""An entropy bonus in the loss, with a fixed coefficient or one that follows a target.
+
+    l = l_policy - c H        H = -sum over the vocabulary v of p_v log p_v
+    dH/dz_v = -p_v (log p_v + H)        z: logits over the temperature
+
+Mnih et al., arXiv:1602.01783, section 4, for every sampled token, H in nats at the sampling temperature. With a
+``target`` (Skywork-OR1's adaptive entropy control), at optimizer step k:
+
+    c = c_k if H_(k-1) <= target else 0        c_(k+1) = c_k + step if H_k <= target else c_k - step, in [min, max]
+
+He et al., arXiv:2505.22312. H_k is the mean over the step's tokens in all processes, before the update; without H_0 the
+first step has no bonus. With TRL's defaults.
+
+It is a term of its own, not one of `F A grad log pi`: the gradient needs the whole distribution of a token. -log pi of
+the sampled token as an advantage is its unbiased estimate on-policy, with variance; ``entropy-penalty`` and
+``entropy-min`` are made of such terms. Divisor: the method's Z. Tokens: all of the pass (Lopti: those of its
+probability), with an advantage or not, as the KL penalty. So a step skips no token of the pass, and the adaptive
+coefficient needs them even while it is 0.
+
+How we differ from the paper: the gate reads the entropy of the step before, as in TRL.
+
+How we differ from the released code: TRL's bonus is a mean over the tokens of a forward pass whatever the loss type,
+and leaves out what ``top_entropy_quantile`` drops; ours has the method's Z, which is the step's tokens with token_mean,
+and with high-entropy all tokens. A step without tokens, or whose entropy is not finite, changes no coefficient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from rlvr_cli.core.section import Contradiction, NotNegative
+from rlvr_cli.methods.base import Advantage, Part
+from rlvr_cli.methods.preset import Modifier, Paper
+
+
+class EntropyBonus(Part):
+    """``coef`` times the entropy of each token's distribution, subtracted from its loss."""
+
+    coef: float = Field(
+        0.0,
+        description="Weight of each token's entropy (nats) in the objective; 0 = no bonus, negative = a penalty. With "
+        "a target: the initial weight.",
+    )
+    target: NotNegative | None = Field(
+        None,
+        description="Mean entropy per token (nats) to keep: at each step coef rises by step if the entropy is at or "
+        "below it, else falls, and the bonus acts only after a step at or below it; null = a fixed coef.",
+    )
+    min: float = Field(0.0, description="Lower bound of an adaptive coef.")
+    max: float = Field(1.0, description="Upper bound of an adaptive coef.")
+    step: NotNegative = Field(0.005, description="Change of an adaptive coef per optimizer step.")
+
+    @property
+    def is_on(self) -> bool:
+        return self.coef != 0 or self.adaptive
+
+    @property
+    def adaptive(self) -> bool:
+        return self.target is not None
+
+    def applied(self, coef: float, last_entropy: float) -> float:
+        """Return the weight at a step, from the current coefficient and the entropy of the step before (nats)."""
+        return coef if self.target is None or last_entropy <= self.target else 0.0
+
+    def adapt(self, coef: float, entropy: float) -> float:
+        """Return the coefficient of the next step."""
+        if self.target is None or not math.isfinite(entropy):
+            return coef
+        moved = coef + (self.step if entropy <= self.target else -self.step)
+        return min(max(moved, self.min), self.max)
+
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
+        if self.adaptive and self.min > self.max:
+            yield Contradiction(
+                ("method.entropy_bonus.min", "method.entropy_bonus.max"),
+                f"method.entropy_bonus.min={self.min:g} must be at most method.entropy_bonus.max={self.max:g}",
+            )
+
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
+        if not self.adaptive:
+            for name in ("min", "max", "step"):
+                reason = "method.entropy_bonus.target=null means a fixed coef. Set method.entropy_bonus.target"
+                yield f"method.entropy_bonus.{name}", "method.entropy_bonus.target", reason
+
+    def simplify(self) -> EntropyBonus:
+        return self if self.adaptive else EntropyBonus(coef=self.coef)
+
+
+SKYWORK = Paper("Skywork Open Reasoner 1 Technical Report", "He et al.", "2505.22312")
+COST = "the gradient of the entropy, for every token of the pass: none is skipped"
+PRESETS = (
+    Modifier(
+        "entropy-bonus",
+        title="Entropy bonus",
+        summary="Adds the entropy of each token's distribution to the objective, with a fixed weight.",
+        paper=Paper("Asynchronous Methods for Deep Reinforcement Learning", "Mnih et al.", "1602.01783"),
+        golden=("entropy_bonus",),
+        extra_cost=COST,
+        sets={"entropy_bonus.coef": (0.001, "our choice; TRL's default is 0, the A3C paper's 0.01")},
+    ),
+    Modifier(
+        "adaptive-entropy",
+        title="Adaptive entropy control",
+        summary="Adds an entropy bonus while the entropy is below a target, with a weight that rises until it is not.",
+        paper=SKYWORK,
+        golden=("adaptive_entropy",),
+        extra_cost=COST,
+        sets={
+            "entropy_bonus.coef": (0.0, "TRL's default"),
+            "entropy_bonus.target": (0.2, "TRL's default, after Skywork-OR1"),
+            "entropy_bonus.min": (0.0, "TRL's default"),
+            "entropy_bonus.max": (1.0, "TRL's default"),
+            "entropy_bonus.step": (0.005, "TRL's default, after Skywork-OR1"),
+        },
+    ),
+)
