@@ -94,6 +94,7 @@ class Rollout:
         values: (N, T) predictions of the value head, if the method has one.
         correct: (N,) bool, the verifier's verdicts; only if a method needs them.
         initial_entropy: mean token entropy of the model before training, nats; only if a method needs it.
+        length_terms: (N,) the terms of ``rewards`` for the length, if the method has them; 0 where a reward is NaN.
     """
 
     rewards: Tensor
@@ -106,6 +107,7 @@ class Rollout:
     values: Tensor | None = None
     correct: Tensor | None = None
     initial_entropy: float | None = None
+    length_terms: Tensor | None = None
 
     def row_mean(self, values: Tensor) -> Tensor:
         """Return (N,) the mean of (N, T) ``values`` over each row's valid tokens; 0 for rows without any."""
