@@ -28,16 +28,23 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from rlvr_cli.methods.preset import Modifier, Paper
 
-# Sources of `method.reward.source`, by the names of a sweep's `controls`.
-CONTROLS = ("random", "format", "incorrect", "majority")
+# Values of `method.reward.source`, and of a sweep's `controls`.
+Control = Literal["random", "format", "incorrect", "majority"]
+CONTROLS: tuple[Control, ...] = get_args(Control)
 
 
 def modifier_of(control: str) -> str:
     """Return the modifier of a control: `random-reward`."""
     return f"{control}-reward"
+
+
+def has_control(method: str) -> bool:
+    """Return whether the name of a method has the modifier of a control."""
+    return not set(map(modifier_of, CONTROLS)).isdisjoint(method.split("+")[1:])
 
 
 def random_reward(seed: int, probability: float) -> float:
