@@ -20,7 +20,7 @@ from typing import Any
 from rlvr_cli.runs.environment import hardware, versions
 from rlvr_cli.runs.folder import RunDir
 
-CONTROL = ("task.reward=random",)
+CONTROL = ("method=grpo+random-reward",)
 METRICS = ("avg@32", "greedy", "pass@8", "pass@32", "maj@32", "length")
 
 PAGE = """# The labs over seeds

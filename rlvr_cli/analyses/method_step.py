@@ -57,7 +57,7 @@ class MethodStep:
     def of(cls, method: Method, scored: ScoredTokens) -> MethodStep:
         """Return the whole rollout as one step at the current policy."""
         rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
-        rollout = dataclasses.replace(rollout, rewards=method.reward.rewards(rollout))
+        rollout = method.reward.shape(rollout)
         mask = rollout.mask
         estimated, advantages = (tensor.double().expand_as(mask) for tensor in method.rollout_advantages(rollout))
         threshold = method.passes.threshold(rollout)

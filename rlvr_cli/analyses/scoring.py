@@ -160,6 +160,11 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
         for method in methods
         if method.advantage.needs_values
     ]
+    problems += [
+        f"{method.name}: the rewards of a control are of a training, and this analysis has the verifier's."
+        for method in methods
+        if method.reward.is_control
+    ]
     if problems:
         raise UserError(problems)
     rows = saved.rows

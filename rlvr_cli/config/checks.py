@@ -189,24 +189,22 @@ def _groups_are_large_enough(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
-    """Refuse rewards other than the verifier's for likelihood methods, which train by the verdict."""
-    method = config.method.policy
+def _rewards_of_a_method(config: Config) -> Iterable[Contradiction]:
+    method, rollout = config.method.policy, config.rollout
     if method is None:
         return
-    control = config.task.unverified_reward() if method.advantage.needs_correct else None
-    if control is not None:
-        key, value, meaning = control
-        yield Contradiction(
-            (key, "method.advantage.kind"),
-            f"{key}={value} is {meaning}, and method.advantage.kind={method.advantage.kind_name} trains by the "
-            "verifier's verdict, which this reward is not. Set method.advantage=group",
-        )
-    if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
+    if rollout.dynamic_sampling and method.reward.source == "entropy_min":
         yield Contradiction(
             ("rollout.dynamic_sampling", "method.reward.source"),
-            f"rollout.dynamic_sampling={config.rollout.dynamic_sampling} (judges groups by the verifier's rewards) and "
+            f"rollout.dynamic_sampling={rollout.dynamic_sampling} (judges groups by the verifier's rewards) and "
             "method.reward.source=entropy_min (trains on others) cannot be combined. Remove one",
+        )
+    if rollout.drop_truncated and method.reward.length.kind != "none":
+        yield Contradiction(
+            ("rollout.drop_truncated", "method.reward.length"),
+            "rollout.drop_truncated=true leaves out the completions that "
+            f"method.reward.length={method.reward.length.kind} is about. Remove one: DAPO's overlong filtering and its "
+            "soft punishment replace one another",
         )
 
 
@@ -308,7 +306,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _warmup_within_training,
     _groups_of_one,
     _groups_are_large_enough,
-    _verdicts_of_a_verifier,
+    _rewards_of_a_method,
     _vllm_can_sample,
     _generation_kwargs,
 )

@@ -33,7 +33,7 @@ CHOICES = {
     "kl": "the penalty against the starting model",
     "entropy_bonus": "the entropy bonus in the loss",
     "critic": "the value head and its loss",
-    "reward": "a replacement of the reward",
+    "reward": "a change of the reward",
 }
 
 
@@ -148,17 +148,19 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
         section: Section = getattr(config, choice)
         kind = getattr(section, "kind", None)
         module = type(section).__module__
-        inner = {f"{choice}.{key}": value for key, value in section if isinstance(value, Section)} or {choice: section}
+        sections = {f"{choice}.{key}": value for key, value in section if isinstance(value, Section)}
+        defaults = type(section)()
         parameters = tuple(
-            _parameter(presets, inner_section, prefix, key)
-            for prefix, inner_section in inner.items()
-            for key in type(inner_section).model_fields
-            if not (kind and key == "kind")
+            _parameter(
+                presets, inner, prefix, key, defaults if inner is section else getattr(defaults, prefix.split(".")[1])
+            )
+            for prefix, inner in {choice: section, **sections}.items()
+            for key in type(inner).model_fields
+            if not (kind and key == "kind") and f"{prefix}.{key}" not in sections
         )
         source = _setter(presets, f"{choice}.kind")[1] if kind else ""
-        yield MethodChoice(
-            choice, decides, kind, source, None if inner.keys() != {choice} else module_path(module), parameters
-        )
+        file = None if len(sections) == len(type(section).model_fields) else module_path(module)
+        yield MethodChoice(choice, decides, kind, source, file, parameters)
 
 
 def _sft_parameter(config: Section, key: str) -> Parameter:
@@ -167,14 +169,14 @@ def _sft_parameter(config: Section, key: str) -> Parameter:
     return Parameter(f"method.{key}", getattr(config, key), default, field.description or "", DEFAULT, "")
 
 
-def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: str) -> Parameter:
+def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: str, defaults: Section) -> Parameter:
     field = type(section).model_fields[key]
     dotted = f"{prefix}.{key}"
     set_by, source = _setter(presets, dotted)
     return Parameter(
         key=f"method.{dotted}",
         value=getattr(section, key),
-        default=field.get_default(call_default_factory=True),
+        default=getattr(defaults, key, field.get_default(call_default_factory=True)),
         meaning=field.description or "",
         set_by=set_by,
         source=source,

@@ -104,6 +104,7 @@ class Rollout:
         part_weights: (K,) their weights in the reward; None = 1 each.
         greedy_rewards: (N,) reward of the greedy completion of the row's prompt; only if a method needs it.
         initial_entropy: mean token entropy of the model before training, nats; only if a method needs it.
+        length_terms: (N,) the terms of ``rewards`` for the length, if the method has them; 0 where a reward is NaN.
     """
 
     rewards: Tensor
@@ -119,6 +120,7 @@ class Rollout:
     part_weights: Tensor | None = None
     greedy_rewards: Tensor | None = None
     initial_entropy: float | None = None
+    length_terms: Tensor | None = None
 
     def row_mean(self, values: Tensor) -> Tensor:
         """Return (N,) the mean of (N, T) ``values`` over each row's valid tokens; 0 for rows without any."""

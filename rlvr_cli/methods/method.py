@@ -112,7 +112,9 @@ class Method(TrainingMethod):
             return choice
 
     def with_max_length(self, max_length: int) -> Method:
-        return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length)})
+        """Return a copy for completions of at most ``max_length`` tokens."""
+        reward = self.reward.model_copy(update={"length": self.reward.length.with_length(max_length)})
+        return self.model_copy(update={"aggregation": self.aggregation.with_length(max_length), "reward": reward})
 
     @property
     def policy(self) -> Method:
@@ -145,6 +147,10 @@ class Method(TrainingMethod):
     @property
     def needs_values(self) -> bool:
         return self.advantage.needs_values
+
+    @property
+    def needs_correct(self) -> bool:
+        return self.advantage.needs_correct or self.reward.length.needs_correct
 
     @property
     def needs_rollout_entropies(self) -> bool:

@@ -28,7 +28,8 @@ def _register_presets() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
     methods = [preset.with_inherited(written) for preset in written.values()]
     modifiers = [preset for preset in presets if isinstance(preset, Modifier)]
     methods.sort(key=lambda preset: (preset.imitates, preset.paper.arxiv or "9999"))
-    order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes", "reward.source", "reward.noise"]
+    order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes"]
+    order += ["reward.source", "reward.noise", "reward.length"]
     modifiers.sort(key=lambda preset: _position(next(iter(preset.sets)), order))
     return {preset.name: preset for preset in methods}, {preset.name: preset for preset in modifiers}
 

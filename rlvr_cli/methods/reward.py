@@ -1,11 +1,12 @@
-"""Replacements of the verifier's reward: noise on a share of the completions, and minus the entropy.
+"""The training reward: its source, noise on a share of the completions, and a term for the length.
 
     noise:        R' = lowest + highest - R on flipped completions        (1 - R for rewards 0 and 1)
     entropy_min:  R' = -(mean token entropy of the completion, nats)
 
 Noise: "Towards Understanding the Optimization Landscape of GRPO and its Variants" (a quarter of the rollouts). Entropy:
-Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). Both act before the
-advantage, so group normalisation sees them.
+Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). The other sources are
+controls (controls.py), the terms for the length are in length.py. All act before the advantage, in the order source,
+noise, length, so group normalisation sees them.
 
 How we differ from the papers:
 
@@ -20,13 +21,16 @@ How we differ from the papers:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Probability
-from rlvr_cli.methods.base import Advantage, Part, Rollout
+from rlvr_cli.methods.base import Advantage, OpenShare, Part, Rollout
+from rlvr_cli.methods.controls import CONTROLS
+from rlvr_cli.methods.length import LengthReward, NoLengthReward
 from rlvr_cli.methods.preset import Modifier, Paper
 
 
@@ -43,30 +47,56 @@ def entropy_min_reward(rollout: Rollout) -> Tensor:
 
 
 class Reward(Part):
-    """The source of the reward, if it is not the verifier."""
+    """The training reward: its source, noise, and a term for the length."""
 
-    source: Literal["verifier", "entropy_min"] = Field(
+    source: Literal["verifier", "entropy_min", "random", "format", "incorrect", "majority"] = Field(
         "verifier",
         description="verifier = the task's reward; entropy_min = minus the row's mean token entropy, without a "
-        "verifier.",
+        "verifier; controls, 1 or 0: random = a coin toss, format = 1 for a readable answer, incorrect = 1 for a "
+        "readable wrong one, majority = 1 for the most frequent answer of the prompt.",
     )
+    probability: OpenShare = Field(0.5, description="Probability of the reward 1 with source random.")
     noise: Probability = Field(
         0.0,
         description="Fraction of completions whose reward is mirrored in the task's range: lowest + highest - reward "
         "(0 and 1 are swapped). Accuracy is that of the unchanged verdicts.",
     )
+    length: LengthReward = Field(default=NoLengthReward(), description="A term for the length of the completion.")
 
     @property
     def terms(self) -> tuple[str, ...]:
+        """What replaces or changes the verifier's reward."""
         source = () if self.source == "verifier" else (self.source,)
-        return (*source, "noise") if self.noise > 0 else source
+        noise = ("noise",) if self.noise > 0 else ()
+        return (*source, *noise, *(() if self.length.kind == "none" else (self.length.kind,)))
 
-    def rewards(self, rollout: Rollout) -> Tensor:
-        """Return (N,) the training rewards; NaN for a row that is excluded or has no tokens."""
-        if self.source == "verifier":
-            return rollout.rewards
-        valid = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
-        return torch.where(valid, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
+    @property
+    def is_control(self) -> bool:
+        return self.source in CONTROLS
+
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        if self.source == "majority":
+            return "method.reward.source", "method.reward.source=majority takes a vote of a prompt's completions"
+        if self.length.needs_group:
+            key = "method.reward.length"
+            return key, f"{key}={self.length.kind} compares the lengths of a prompt's completions"
+        return None
+
+    def shape(self, rollout: Rollout) -> Rollout:
+        """Return the rollout with the training rewards, NaN for a row that is excluded or has no tokens.
+
+        ``rollout.rewards``: of the verifier or the control, with noise.
+        """
+        if self.source == "entropy_min":
+            valid = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
+            rewards = torch.where(valid, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
+            rollout = replace(rollout, rewards=rewards)
+        if self.length.kind == "none":
+            return rollout
+        terms = self.length.terms(rollout)
+        rewards = (rollout.rewards.double() + terms).to(rollout.rewards.dtype)
+        return replace(rollout, rewards=rewards, length_terms=terms)
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if self.source == "entropy_min" and advantage.needs_correct:
@@ -84,18 +114,35 @@ class Reward(Part):
                 f"method.reward.source={self.source} replaces the verifier's reward, and method.advantage.kind="
                 f"{advantage.kind_name} reads {reads}. Set method.advantage=group",
             )
+        if self.length.kind != "none" and advantage.needs_parts:
+            yield Contradiction(
+                ("method.reward.length", "method.advantage.kind"),
+                f"method.reward.length={self.length.kind} changes the whole reward, and method.advantage.kind="
+                f"{advantage.kind_name} reads its parts. Remove one",
+            )
         if self.noise > 0 and advantage.needs_parts:
             yield Contradiction(
                 ("method.reward.noise", "method.advantage.kind"),
                 f"method.reward.noise={self.noise:g} mirrors the whole reward, and method.advantage.kind="
                 f"{advantage.kind_name} reads its parts. Remove one",
             )
-        if self.noise > 0 and self.source == "entropy_min":
+        if self.source == "entropy_min" and self.length.needs_correct:
+            yield Contradiction(
+                ("method.reward.length", "method.reward.source"),
+                f"method.reward.length={self.length.kind} needs verdicts, and method.reward.source=entropy_min uses no "
+                "verifier. Set method.reward.length=overlong, or remove one",
+            )
+        if self.noise > 0 and self.source != "verifier":
             yield Contradiction(
                 ("method.reward.noise", "method.reward.source"),
                 f"method.reward.noise={self.noise:g} (mirrors the verifier's rewards) and "
-                "method.reward.source=entropy_min (uses no verifier) cannot be combined. Remove one",
+                f"method.reward.source={self.source} (uses others) cannot be combined. Remove one",
             )
+
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
+        if self.source != "random":
+            reason = f"method.reward.source={self.source} draws nothing. Set method.reward.source=random"
+            yield "method.reward.probability", "method.reward.source", reason
 
 
 RENT_PAPER = Paper("Maximizing Confidence Alone Improves Reasoning", "Prabhudesai et al.", "2505.22660")

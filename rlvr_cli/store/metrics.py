@@ -140,8 +140,14 @@ METRICS: dict[str, Metric] = {
     "clean_reward": _reward(
         "reward of the verifier",
         axis="mean reward per completion",
-        note="The verifier's rewards; training used others, with the method's noise or entropy.",
+        note="The verifier's rewards; training used others, with the method's noise, entropy, control or length term.",
         of_method=lambda method: method.policy is not None and bool(method.policy.reward.terms),
+    ),
+    "length_reward": _reward(
+        "length reward",
+        axis="mean term of the reward for the length",
+        note="The part of the mean reward that depends on the length of the completion alone (method.reward.length).",
+        of_method=lambda method: method.policy is not None and method.policy.reward.length.kind != "none",
     ),
     ACCURACY: _share(
         "accuracy",

@@ -19,9 +19,11 @@ from rlvr_cli.core.layers import Layer, Merged, format_override, parse_override
 from rlvr_cli.core.recipes import config_file
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import yaml_text
+from rlvr_cli.methods.controls import modifier_of
+from rlvr_cli.methods.names import METHODS
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
-METHOD, SEED = "method.name", "run.seed"
+METHOD, REWARD, SEED = "method.name", "method.reward.source", "run.seed"
 # The key of a `list` item that names its trials.
 NAME = "name"
 RESERVED_KEYS = {
@@ -171,7 +173,7 @@ class _AxisReader:
         self.problems: list[SpecProblem] = []
 
     def read_axes(self) -> list[Axis]:
-        axes = list(self._parse_axes())
+        axes = self._add_controls(list(self._parse_axes()))
         if self.import_files:
             axes = [replace(axis, points=tuple(map(self._resolve_method, axis.points))) for axis in axes]
         self._check_setters(axes)
@@ -200,6 +202,42 @@ class _AxisReader:
         if spec.seeds is not None:
             seeds = range(spec.seeds) if isinstance(spec.seeds, int) else spec.seeds
             yield self._make_value_axis(SEED, seeds, "seeds")
+
+    def _add_controls(self, axes: list[Axis]) -> list[Axis]:
+        """Add the control arms to the axis of the methods; without such an axis, an axis of the reward's source."""
+        controls, location = self.file.spec.controls, self.file.location("controls")
+        if controls and self.file.spec.search is not None:
+            message = "controls: a search ranks arms, and a control is none of them. Compare its best arm with them"
+            self.problems.append((location, message))
+        elif controls and (number := next((row for row, axis in enumerate(axes) if METHOD in axis.keys), None)) is None:
+            points = [AxisPoint({REWARD: control}, location, modifier_of(control)) for control in controls]
+            return [Axis((REWARD,), (AxisPoint({}, location), *points), location), *axes]
+        elif controls:
+            points = [
+                self._make_control(base, control) for base in self._find_baselines(axes[number]) for control in controls
+            ]
+            axes[number] = replace(axes[number], points=(*axes[number].points, *points))
+        return axes
+
+    def _find_baselines(self, axis: Axis) -> list[AxisPoint]:
+        """Return the point of the baseline of each task: its first method without modifiers, else its first."""
+        by_task: dict[str, list[AxisPoint]] = {}
+        for point in axis.points:
+            name = str(point.values.get(METHOD, "sft")).strip().lower()
+            if name not in METHODS or not METHODS[name].imitates:
+                task = {key: value for key, value in point.values.items() if key.partition(".")[0] == "task"}
+                by_task.setdefault(yaml_text(task), []).append(point)
+        if not by_task:
+            message = "controls: need a method with rewards, which sft has not. Add one to the methods, as grpo"
+            self.problems.append((self.file.location("controls"), message))
+        plain = [[point for point in points if "+" not in str(point.values[METHOD])] for points in by_task.values()]
+        return [(first or points)[0] for first, points in zip(plain, by_task.values(), strict=True)]
+
+    def _make_control(self, base: AxisPoint, control: str) -> AxisPoint:
+        modifier, name = modifier_of(control), base.name
+        values = {**base.values, METHOD: f"{base.values[METHOD]}+{modifier}"}
+        location = self.file.location("controls")
+        return replace(base, values=values, location=location, name=name and f"{name}+{modifier}")
 
     def read_exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
         keys = {key for axis in axes for key in axis.keys}

@@ -15,12 +15,13 @@ from rlvr_cli.core.files import write_text
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import ellipsize
 from rlvr_cli.core.yaml import dump, parse
+from rlvr_cli.methods.controls import CONTROLS, has_control
 from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.store.arm import same_arms
 from rlvr_cli.store.metrics import bounds
-from rlvr_cli.sweeps.axes import SEED
+from rlvr_cli.sweeps.axes import REWARD, SEED
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
@@ -53,6 +54,10 @@ class RankedArm:
     @property
     def complete(self) -> bool:
         return len(self.values) == self.planned
+
+    @property
+    def is_control(self) -> bool:
+        return has_control(self.statuses[0].entry.method) or self.varies.get(REWARD) in CONTROLS
 
     @property
     def state(self) -> str:
@@ -171,7 +176,7 @@ def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:
 def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> None:
     """Write `confirm.yaml`: the best arm and the next with another gradient, on fresh seeds."""
     (folder.path / CONFIRM).unlink(missing_ok=True)
-    arms = [arm for arm in ranking.complete if arm.varies]
+    arms = [arm for arm in ranking.complete if arm.varies and not arm.is_control]
     second = next((arm for arm in arms[1:] if not _identical_arms([arms[0], arm])), None)
     if second is None:
         return

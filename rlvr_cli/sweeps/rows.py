@@ -24,7 +24,7 @@ from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 
 SHOWN = 8
 # Keys of a sweep file that a configuration cannot have.
-AXES = frozenset({"methods", "list", "zip", "grid", "seeds"})
+AXES = frozenset({"methods", "controls", "list", "zip", "grid", "seeds"})
 
 
 def row_names(

@@ -18,6 +18,7 @@ from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY, other_format
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse
+from rlvr_cli.methods.controls import CONTROLS, Control
 
 # A location and a message.
 SpecProblem = tuple[str, str]
@@ -119,6 +120,11 @@ class SweepSpec(Section):
     set: dict[str, Any] = Field({}, title=POINT_TITLE, description="Overrides of every trial.")
     methods: Annotated[tuple[Text, ...], OneOrMore] | None = Field(
         None, title="a list of methods, as [grpo, dgpo+lopti]", description="An axis: methods, with their modifiers."
+    )
+    controls: Annotated[tuple[Control, ...], OneOrMore] = Field(
+        (),
+        title=f"a list of {', '.join(CONTROLS)}",
+        description="Control arms: the baseline's method with rewards that do not tell right from wrong.",
     )
     seeds: Annotated[int, Field(ge=1, le=MAX_SEEDS)] | Annotated[tuple[Seed, ...], FromList] | None = Field(
         None,

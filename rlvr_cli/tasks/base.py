@@ -162,11 +162,6 @@ class Task(RowReader, Choice):
                     f"{json.dumps(getattr(self, key))} leaves it out",
                 )
 
-    def unverified_reward(self) -> tuple[str, str, str] | None:
-        """Return key, value and meaning of a reward that ignores the answer; None if a verifier computes it."""
-        random_reward = getattr(self, "reward", None) == "random"
-        return ("task.reward", "random", "the toss of a coin") if random_reward else None
-
     def problem_wording(self, problem: Problem) -> str:
         """Return the text that identifies a problem across files and ids: its question."""
         return problem.question

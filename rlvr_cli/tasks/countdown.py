@@ -30,7 +30,7 @@ from rlvr_cli.tasks.countdown_puzzles import (
 from rlvr_cli.tasks.countdown_rules import read_paper, read_strict
 from rlvr_cli.tasks.data import hash_split
 from rlvr_cli.tasks.hub import HubTable
-from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, generated_set, toss_coin
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, generated_set
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
 from rlvr_cli.tasks.shares import Share, StratifiedTask, SumToOne, quotas
 
@@ -98,10 +98,10 @@ class Countdown(StratifiedTask):
         "compact or tiny_zero.",
     )
     data: Data = "countdown-gen"
-    reward: Literal["tiny_zero", "zero_one", "random"] = Field(
+    reward: Literal["tiny_zero", "zero_one"] = Field(
         "tiny_zero",
         description="tiny_zero = TinyZero's: 0.1 for an answer block plus 0.9 for a correct answer; zero_one = 1 for a "
-        "correct answer, else 0; random = a coin toss independent of the answer, as a control.",
+        "correct answer, else 0.",
     )
     rule: RuleKey = "paper"
 
@@ -179,8 +179,6 @@ class Countdown(StratifiedTask):
         if self.reward == "tiny_zero":
             answered = reading.outcome != "bad_format"
             components = {"format": FORMAT if answered else 0.0, "answer": ANSWER if correct else 0.0}
-        elif self.reward == "random":
-            components = {"answer": float(toss_coin(problem.id, response))}
         unread = reading.outcome in ("bad_format", "no_answer")
         reason = "too_long" if truncated and unread else reading.outcome
         return Verdict(sum(components.values()), components, correct, reading.expression, reason)

@@ -45,12 +45,12 @@ class GSM8K(AnswerTask):
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         reading = extract_answer(response, self.form, self.rule)
         if reading.answer is None:
-            return self.verdict(problem, response, reading, None, answer=None, truncated=truncated)
+            return self.verdict(reading, None, answer=None, truncated=truncated)
         value = read_number(reading.answer, self.rule)
         gold = read_number(str(problem.data["answer"]))
         outcome = UNPARSED_ANSWER if value is None else EQUAL if value == gold else DIFFERENT
         answer = None if value is None else str(value)
-        return self.verdict(problem, response, reading, outcome, answer=answer, truncated=truncated)
+        return self.verdict(reading, outcome, answer=answer, truncated=truncated)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)

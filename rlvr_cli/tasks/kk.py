@@ -35,7 +35,6 @@ from rlvr_cli.tasks.kk_puzzles import (
 from rlvr_cli.tasks.kk_rules import (
     ANSWER_RIGHT,
     ANSWER_UNREADABLE,
-    ANSWER_WRONG,
     FORMAT_RIGHT,
     FORMAT_WRONG,
     REASONS,
@@ -44,7 +43,7 @@ from rlvr_cli.tasks.kk_rules import (
     read_roles,
     roles_verdict,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, generated_set, toss_coin
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, generated_set
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
 from rlvr_cli.tasks.shares import Share, StratifiedTask, SumToOne, quotas
 
@@ -116,10 +115,10 @@ class KnightsAndKnaves(StratifiedTask):
         description="Prompt format: logic_rl (the paper's English), compact (the lab's words), auto = the model's.",
     )
     data: Data = "kk-gen"
-    reward: Literal["logic_rl", "strict", "zero_one", "random"] = Field(
+    reward: Literal["logic_rl", "strict", "zero_one"] = Field(
         "logic_rl",
         description="logic_rl = the Logic-RL paper's score; strict = judges meaning, not surface; zero_one = 1 if "
-        "correct by logic_rl, else 0; random = a coin toss independent of the answer, as a control.",
+        "correct by logic_rl, else 0.",
     )
 
     def for_model(self, style: str) -> Self:
@@ -151,13 +150,11 @@ class KnightsAndKnaves(StratifiedTask):
     def reward_range(self) -> tuple[float, float]:
         if self.reward == "zero_one":
             return 0.0, 1.0
-        if self.reward == "random":
-            return ANSWER_WRONG, ANSWER_RIGHT
         return FORMAT_WRONG + ANSWER_UNREADABLE, FORMAT_RIGHT + ANSWER_RIGHT
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
+        return None if self.reward == "zero_one" else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
@@ -189,9 +186,6 @@ class KnightsAndKnaves(StratifiedTask):
         judged = roles_verdict(reading, solution, truncated=truncated)
         if self.reward == "zero_one":
             return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
-        if self.reward == "random":
-            components = {"format": 0.0, "answer": ANSWER_RIGHT if toss_coin(problem.id, response) else ANSWER_WRONG}
-            return replace(judged, parts=components, reward=sum(components.values()))
         return judged
 
     def load(self, split: DataSplit) -> list[Problem]:

@@ -270,25 +270,23 @@ class _JudgeSession(JudgeSession):
         from rlvr_cli.verify.pool import math_pool
 
         self._task, self._batch = task, math_pool().start_batch(task.rule)
-        self._rows: list[tuple[Problem, str, ParsedAnswer, bool]] = []
+        self._rows: list[tuple[Problem, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         gold, reading = _gold(problem), extract_answer(response, self._task.form, self._task.rule)
         if gold.strip() and reading.answer is not None:
             self._batch.submit(gold, reading.answer)
-        self._rows.append((problem, response, reading, truncated))
+        self._rows.append((problem, reading, truncated))
 
     def verdicts(self) -> list[Verdict]:
         return [
             self._task.verdict(
-                problem,
-                response,
                 reading,
                 self._compare(_gold(problem), reading.answer),
                 answer=canonical_answer(reading.answer),
                 truncated=truncated,
             )
-            for problem, response, reading, truncated in self._rows
+            for problem, reading, truncated in self._rows
         ]
 
     def _compare(self, gold: str, answer: str | None) -> Outcome | None:

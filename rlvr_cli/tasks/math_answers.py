@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,7 +17,7 @@ from rlvr_cli.tasks.base import RuleKey, Task
 from rlvr_cli.tasks.data import SkippedRow
 from rlvr_cli.tasks.files import RowOrigin
 from rlvr_cli.tasks.math_rows import from_turns
-from rlvr_cli.tasks.problem import Problem, Verdict, toss_coin
+from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.math_answer import Outcome, Rule
 
@@ -132,11 +132,10 @@ class AnswerTask(Task):
     template: Literal["auto", "none"] = Field(
         "auto", description="auto = apply the model's chat template, if it has one; none = plain text."
     )
-    reward: Literal["zero_one", "plus_minus", "gtpo", "random"] = Field(
+    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
         "zero_one",
         description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
-        "10, 1 or 0 for the format and 10 for the answer (GTPO); random = a coin toss independent of the answer, as a "
-        "control.",
+        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
     )
     rule: RuleKey = "paper"
 
@@ -158,7 +157,7 @@ class AnswerTask(Task):
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        return RANGES["zero_one" if self.reward == "random" else self.reward]
+        return RANGES[self.reward]
 
     @property
     def format_range(self) -> tuple[float, float] | None:
@@ -169,22 +168,9 @@ class AnswerTask(Task):
         return {**super().settings, "style": self.form}
 
     def verdict(
-        self,
-        problem: Problem,
-        response: str,
-        reading: ParsedAnswer,
-        outcome: Outcome | None,
-        *,
-        answer: str | None,
-        truncated: bool,
+        self, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
     ) -> Verdict:
-        """Return ``answer_verdict``, with a random reward for the control."""
-        kind: RewardKind = "zero_one" if self.reward == "random" else self.reward
-        judged = answer_verdict(kind, reading, outcome, answer=answer, truncated=truncated)
-        if self.reward != "random" or not judged.scorable:
-            return judged
-        heads = float(toss_coin(problem.id, response))
-        return replace(judged, reward=heads, parts={"answer": heads})
+        return answer_verdict(self.reward, reading, outcome, answer=answer, truncated=truncated)
 
     def convert_record(self, value: Any) -> Any:
         return from_turns(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -147,8 +146,3 @@ def small_sample_note(count: int) -> str:
 
 # Fields that every row gets by default.
 _DEFAULT_FIELDS = ("id", "subgroup")
-
-
-def toss_coin(problem_id: str, response: str) -> bool:
-    """Toss a fair coin, seeded by problem and response: the reward of the control `task.reward: random`."""
-    return bool(hashlib.sha256(f"{problem_id}\n{response}".encode("utf-8", "surrogatepass")).digest()[0] % 2)

@@ -220,7 +220,8 @@ def rollout_summary(
     """Return means over the completions of a rollout; ``rows`` are all of its records in ``rollouts/``.
 
     ``reward`` averages the finite rewards of the training. ``clean_reward`` averages the verifier's if the method has
-    ``replaced`` them (noise, entropy), which comparing cannot detect: training rounds rewards to float32.
+    ``replaced`` them (noise, entropy, a control, a term for the length), which comparing cannot detect: training rounds
+    rewards to float32. ``length_reward`` is the mean of those terms over the rows with a reward, part of ``reward``.
     ``nonzero_advantage`` is the share of completions with a gradient, ``unscorable`` the share that the task could not
     score: these are incorrect, and excluded from the rewards' means. ``diversity`` is the share of completions that
     differ, as text, from earlier ones of their problem: 1 / group_size if a group is all equal, 1 if all differ.
@@ -254,6 +255,7 @@ def rollout_summary(
     return {
         "reward": mean([row["reward"] for row in scored]),
         **({"clean_reward": mean(clean)} if replaced else {}),
+        **({"length_reward": mean([row["length_reward"] for row in scored])} if "length_reward" in rows[0] else {}),
         **{f"reward/{component}": value for component, value in components.items()},
         **_format_and_errors(rows, scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),

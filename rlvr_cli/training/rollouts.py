@@ -20,8 +20,9 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.sampling import sample_and_judge
+from rlvr_cli.methods.controls import majority_rewards, random_reward
 from rlvr_cli.methods.gdpo import part_columns
-from rlvr_cli.methods.reward import flip
+from rlvr_cli.methods.reward import Reward, flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, StopStrings
 from rlvr_cli.tasks.base import Task, prompt_ids
@@ -54,8 +55,8 @@ class RolloutBatch:
         log_probs: of each token under the sampler at the sampling temperature; empty if not requested.
         entropies: of the same distributions, in nats; None if the sampler does not compute them.
         truncated: whether a completion was cut at the maximum length.
-        rewards: NaN for a row excluded from training. correct: the verdicts, flipped with the rewards (reward noise).
-            Both empty if nothing was judged.
+        rewards: NaN for a row excluded from training. correct: the verdicts for training, flipped with the rewards
+            (reward noise), or whether a control's reward is 1. Both empty if nothing was judged.
         parts, part_weights, greedy_rewards: as in methods.base.Rollout, if the advantage reads them, else empty.
     """
 
@@ -104,8 +105,8 @@ class RolloutSource:
         self.engine, self.folder = engine, folder
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
         policy = config.method.policy
-        self.noise = 0.0 if policy is None else policy.reward.noise
-        self.replaced = policy is not None and bool(policy.reward.terms)
+        # An imitation samples only before training.
+        self.reward = Reward() if policy is None else policy.reward
         self.advantage = None if policy is None else policy.advantage
         self.model: Any = None
         self.weights: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -152,7 +153,10 @@ class RolloutSource:
             entropies=entropies if len(entropies) == len(self.slots) else None,
             truncated=[slot.truncated for slot in self.slots],
             rewards=rewards,
-            correct=[slot.verdict.correct != slot.flipped for slot in self.slots],
+            correct=[
+                slot.control == 1 if self.reward.is_control else slot.verdict.correct != slot.flipped
+                for slot in self.slots
+            ],
             parts=parts,
             part_weights=part_weights,
             greedy_rewards=greedy_rewards,
@@ -205,6 +209,9 @@ class RolloutSource:
             slot.flipped = self._is_flipped(attempt, self.first_row + row)
         stream = ("rollout", self.rollout, *(("attempt", attempt) if attempt else ()))
         self._fill(slots, [self.first_row + row for row in rows], stream)
+        if self.reward.is_control:
+            for slot, reward in zip(slots, self._control_rewards(rows, attempt), strict=True):
+                slot.control = reward
         if self.advantage is not None and self.advantage.needs_greedy:
             self._add_greedy()
 
@@ -267,7 +274,40 @@ class RolloutSource:
 
     def _is_flipped(self, attempt: int | str, row: int) -> bool:
         seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
-        return self.noise > 0 and random.Random(seed).random() < self.noise
+        return self.reward.noise > 0 and random.Random(seed).random() < self.reward.noise
+
+    def _control_rewards(self, rows: Sequence[int], attempt: int) -> list[float]:
+        """Return the control's rewards of the slots ``rows``, whole groups over all processes; a collective call."""
+        source, verdicts = self.reward.source, [self.slots[row].verdict for row in rows]
+        if source == "majority":
+            return self._majority_rewards(rows)
+        if source == "random":
+            keys = (("random-reward", self.rollout, attempt, self.first_row + row) for row in rows)
+            return [random_reward(stream_seed(self.config.run.seed, *key), self.reward.probability) for key in keys]
+        readable = [self._is_readable(verdict) for verdict in verdicts]
+        if source == "incorrect":
+            wrong = [verdict.answer is not None and not verdict.correct for verdict in verdicts]
+            return [float(of_format and is_wrong) for of_format, is_wrong in zip(readable, wrong, strict=True)]
+        return list(map(float, readable))
+
+    def _is_readable(self, verdict: Verdict) -> bool:
+        """Return whether the answer is in the requested format: by the reward's component, or an answer was found."""
+        span = self.task.format_range
+        return verdict.answer is not None if span is None else verdict.parts.get("format") == span[1]
+
+    def _majority_rewards(self, rows: Sequence[int]) -> list[float]:
+        size = self.config.rollout.group_size
+        local = [(self.first_row + row, self.slots[row].verdict) for row in rows]
+        answers: dict[int, dict[int, str | None]] = {}
+        votes = [{"row": row, "answer": verdict.answer if verdict.scorable else None} for row, verdict in local]
+        for vote in self.gather(votes):
+            answers.setdefault(vote["row"] // size, {})[vote["row"]] = vote["answer"]
+        groups = {row // size: answers[row // size] for row, _ in local}
+        read = [[answer for answer in group.values() if answer is not None] for group in groups.values()]
+        rewards: dict[int, float] = {}
+        for group, same in zip(groups.values(), self.task.group_answers(read), strict=True):
+            rewards |= zip(group, majority_rewards(list(group.values()), same), strict=True)
+        return [rewards[row] for row, _ in local]
 
     def _groups_of_equal_rewards(self) -> list[int]:
         """Return the groups with equal rewards in float32, as in training, without unscorable completions.
@@ -311,6 +351,8 @@ class RolloutSource:
         return part_columns([slot.verdict.parts for slot in self.slots], names, self.task.part_weights)
 
     def _rewards(self, slots: Sequence[_Slot]) -> list[float]:
+        if self.reward.is_control:
+            return [slot.control if slot.verdict.scorable else math.nan for slot in slots]
         verdicts = (slot.verdict for slot in slots)
         verified = torch.tensor(
             [verdict.reward if verdict.scorable else math.nan for verdict in verdicts], dtype=torch.float64
@@ -333,7 +375,13 @@ class RolloutSource:
                 )
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(
+        self,
+        rewards: Sequence[float],
+        advantages: Sequence[float],
+        values: Sequence[float] | None,
+        length_terms: Sequence[float] | None = None,
+    ) -> None:
         """Write the rollout atomically to a file, and summarise it over all processes."""
         prompts = {
             index: self.task.prompt(self.problems[index], self.tokenizer)
@@ -345,11 +393,14 @@ class RolloutSource:
                 self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
             )
         ]
+        for record, term in zip(records, length_terms or (), strict=False):
+            record["length_reward"] = term
         token_records = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
         for slot, record in zip(self.slots[:token_records], records, strict=False):
             record |= self._token_record(slot)
         rows = self.gather(records)
-        self.summary = rollout_summary(rows, self.task.reasons, self.task.format_range, replaced=self.replaced)
+        replaced = bool(self.reward.terms)
+        self.summary = rollout_summary(rows, self.task.reasons, self.task.format_range, replaced=replaced)
         if self.greedy or self.config.rollout.dynamic_sampling:
             extra = self.gather([{"tokens": self.extra_tokens}])
             self.summary["extra_tokens"] = float(sum(row["tokens"] for row in extra))
@@ -416,4 +467,5 @@ class _Slot:
     truncated: bool = False
     text: str = ""
     flipped: bool = False
+    control: float = 0.0
     verdict: Verdict = field(init=False)

@@ -82,7 +82,7 @@ class Scoring:
                 columns["entropies"] = outputs.entropies
             if outputs.values is not None:
                 columns["values"] = outputs.values
-        if batch is not None and method.advantage.needs_correct:
+        if batch is not None and method.needs_correct:
             columns["correct"] = torch.tensor([int(is_correct) for is_correct in batch.correct], device=mask.device)
         return columns
 
@@ -158,8 +158,7 @@ class Scoring:
             self.initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
         # None only if no token depends on it.
         initial = 0.0 if self.initial_entropy is None else self.initial_entropy
-        rollout = dataclasses.replace(rollout, initial_entropy=initial)
-        return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
+        return self.method.reward.shape(dataclasses.replace(rollout, initial_entropy=initial))
 
 
 _TOKEN_COLUMNS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values")

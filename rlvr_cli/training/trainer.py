@@ -13,6 +13,7 @@ The overridden methods, and the behaviour of TRL that each relies on:
   with ``beta`` 0 evaluates no reference.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not
   support, and disabled while TRL scores a rollout. The reference policy is ``ref_model``, or the disabled adapter.
+- ``_metrics["train"]`` has lists of numbers by name, whose means are logged.
 - ``_logs["advantages"]`` ends with TRL's group advantages of the rows just sampled, of all processes.
 - ``prediction_step``, ``create_optimizer``, ``log``; ``_clip_grad_norm`` clips all parameters by one norm; ``_save``
   and ``_load_from_checkpoint`` write and read the model's weights.
@@ -138,7 +139,7 @@ class PolicyTrainer(GRPOTrainer):
         self.method = named.with_max_length(args.max_completion_length)
         self.rollouts, self.correction = rollouts, correction
         self.correct, self.correct_above = correct, correct_above
-        self._check_arguments()
+        self._check_arguments(args)
         if rollouts is None:
             _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
@@ -220,15 +221,20 @@ class PolicyTrainer(GRPOTrainer):
                 stacklevel=2,
             )
 
-    def _check_arguments(self) -> None:
+    def _check_arguments(self, args: GRPOConfig) -> None:
         method = self.method
+        if args.mask_truncated_completions and method.reward.length.kind != "none":
+            raise ValueError(
+                f"mask_truncated_completions=True leaves out the completions that method {method.name} punishes for "
+                f"their length (reward.length={method.reward.length.kind}). Remove one."
+            )
         settings = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
         settings += [f"correct={self.correct!r}"] * (self.correct is not None)
         if self.rollouts is not None:
             if settings:
                 raise ValueError(f"{settings[0]} has no effect: rollouts have verdicts. Remove it.")
             return
-        if settings and not method.advantage.needs_correct:
+        if settings and not method.needs_correct:
             raise ValueError(f"{settings[0]} has no effect: {method.name} does not train by correctness. Remove it.")
         if method.advantage.needs_greedy:
             raise ValueError(
@@ -245,6 +251,11 @@ class PolicyTrainer(GRPOTrainer):
                 f"method {method.name} flips the verdicts of a task's verifier "
                 f"(reward.noise={method.reward.noise:g}), and reward functions have none. Flip "
                 "the rewards in the functions."
+            )
+        if method.reward.is_control:
+            raise ValueError(
+                f"method {method.name} replaces the verdicts of a task's verifier (reward.source="
+                f"{method.reward.source}), and reward functions have none. Write the control as a reward function."
             )
         if method.initial_entropy_samples is not None:
             raise ValueError(
@@ -349,6 +360,8 @@ class PolicyTrainer(GRPOTrainer):
             self._store_rollout(rollout, means)
         else:
             self._log_advantages(means.tolist())
+            if rollout.length_terms is not None:
+                self._metrics["train"]["length_reward"].append(float(rollout.length_terms.mean()))
         return rows
 
     def _advantage_inputs(self, batch: RolloutBatch | None) -> dict[str, Tensor]:
@@ -476,7 +489,8 @@ class PolicyTrainer(GRPOTrainer):
             # A row without tokens has no prediction.
             has_tokens = rollout.mask.any(dim=1)
             values = torch.where(has_tokens, rollout.row_mean(rollout.values), torch.nan)[local].tolist()
-        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), values)
+        terms = None if rollout.length_terms is None else rollout.length_terms[local].tolist()
+        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), values, terms)
 
     # --- update ------------------------------------------------------------------------------------------------
 

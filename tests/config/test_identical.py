@@ -72,7 +72,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
     method = config.with_max_length(LENGTH)
     scored, shift = rollout()
     assert scored.old_log_probs is not None
-    scored = Rollout(**{**vars(scored), "rewards": method.reward.rewards(scored)})
+    scored = method.reward.shape(scored)
     threshold = method.passes.threshold(scored)
     estimated, advantages = method.rollout_advantages(scored)
     tokens = Tokens(

@@ -56,7 +56,7 @@ def test_train_and_evaluate(tmp_path: Path, architecture: Any, template: str | N
     generation = tmp_path / "model" / "generation_config.json"
     generation.write_text(json.dumps({**json.loads(generation.read_text()), "do_sample": False, "temperature": 0.9}))
     sizes = ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8", "task.train_size=4"]
-    settings = [*sizes, "train.rollouts=2", "update.mini_batches=2", "run.threads=1", "task.reward=random"]
+    settings = [*sizes, "train.rollouts=2", "update.mini_batches=2", "run.threads=1", "method=grpo+random-reward"]
     place = [f"run.dir={tmp_path / 'runs'}", "run.name=it"]
     assert run(["train", "--model", str(tmp_path / "model"), *place, *settings]) == 0
 

@@ -158,6 +158,6 @@ def test_entropy_reward_is_minus_the_mean_over_valid_tokens() -> None:
     assert of.needs_rollout_entropies
     # A row without tokens has no entropy; 0, the best of all, would be what the others are compared with.
     known = rollout.mask.any(dim=1)
-    torch.testing.assert_close(of.reward.rewards(rollout), torch.where(known, expected, NAN), equal_nan=True)
+    torch.testing.assert_close(of.reward.shape(rollout).rewards, torch.where(known, expected, NAN), equal_nan=True)
     with pytest.raises(ValueError, match="needs the entropies"):
         entropy_min_reward(replace(rollout, entropies=None))

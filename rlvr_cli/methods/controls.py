@@ -1,0 +1,103 @@
+"""Controls: rewards that do not tell right from wrong, against which a gain in accuracy is measured.
+
+    random:     R = 1 with probability p, else 0
+    format:     R = 1 if the answer can be read in the requested format, else 0
+    incorrect:  R = 1 if the answer can be read and is wrong, else 0
+    majority:   R = 1 if the answer is the most frequent one of the prompt's completions, else 0
+
+"Spurious Rewards: Rethinking Training Signals in RLVR", Shao et al., arXiv:2506.10947, section 2. There such rewards
+raise the accuracy of Qwen2.5-Math and of few other models: a method's gain is its own only above that of a control.
+The verdict stays the verifier's, and so do `accuracy` and `correct`; methods that train by correctness (pl, nl, cl,
+raft-pp) take the reward 1 for correct. ``rollout.dynamic_sampling`` compares the control's rewards.
+
+- random: drawn for each completion from a random stream of its own, by seed, rollout and row.
+- format: read from the task's reward component `format` where it has one, else whether an answer was found.
+- majority: answers are equal as for maj@k, by the task's rule; of equally frequent answers the one sampled first wins.
+
+How we differ from the paper:
+
+- Its incorrect rewards are for one wrong label of each problem, the majority answer of the untrained model, on problems
+  where that is wrong. Here any wrong answer counts, on all problems.
+- Its majority labels are fixed before training, by 64 samples of the untrained model. Here each rollout's completions
+  vote, as in TTRL (arXiv:2504.16084), so the label changes with the policy.
+- Its format rewards are for a non-empty box.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+from rlvr_cli.methods.preset import Modifier, Paper
+
+# Values of `method.reward.source`, and of a sweep's `controls`.
+Control = Literal["random", "format", "incorrect", "majority"]
+CONTROLS: tuple[Control, ...] = get_args(Control)
+
+
+def modifier_of(control: str) -> str:
+    """Return the modifier of a control: `random-reward`."""
+    return f"{control}-reward"
+
+
+def has_control(method: str) -> bool:
+    """Return whether the name of a method has the modifier of a control."""
+    return not set(map(modifier_of, CONTROLS)).isdisjoint(method.split("+")[1:])
+
+
+def random_reward(seed: int, probability: float) -> float:
+    """Return 1 with ``probability``, else 0, the same for the same ``seed``."""
+    return float(random.Random(seed).random() < probability)
+
+
+def majority_rewards(answers: Sequence[str | None], same: Mapping[str, str]) -> list[float]:
+    """Return 1 for each answer of the majority of a prompt's ``answers``, else 0; None neither votes nor wins.
+
+    ``same``: answer -> the equal one that it votes for. Of equally frequent answers the first wins.
+    """
+    votes = [None if answer is None else same.get(answer, answer) for answer in answers]
+    counts = Counter(vote for vote in votes if vote is not None).most_common(1)
+    return [float(vote is not None and vote == counts[0][0]) for vote in votes]
+
+
+PAPER = Paper("Spurious Rewards: Rethinking Training Signals in RLVR", "Shao et al.", "2506.10947")
+
+
+def _control(source: str, title: str, summary: str, place: str, **more: tuple[float, str]) -> Modifier:
+    return Modifier(
+        modifier_of(source),
+        title=title,
+        summary=summary,
+        paper=PAPER,
+        golden=(f"{source}_reward",),
+        sets={
+            "reward.source": (source, f"Spurious Rewards paper, {place}"),
+            **{f"reward.{key}": value for key, value in more.items()},
+        },
+    )
+
+
+PRESETS = (
+    _control(
+        "random",
+        "Random rewards",
+        "Rewards the toss of a coin: a control.",
+        "section 2",
+        probability=(0.5, "Spurious Rewards paper, section 2: 0.5; other probabilities in its section 4"),
+    ),
+    _control("format", "Format rewards", "Rewards any readable answer: a control.", "section 2: a non-empty box"),
+    _control(
+        "incorrect",
+        "Incorrect rewards",
+        "Rewards readable wrong answers alone: a control.",
+        "section 2: one wrong label of each problem; any wrong answer is our choice",
+    ),
+    _control(
+        "majority",
+        "Majority rewards",
+        "Rewards the most frequent answer of the prompt's completions, without a verifier: a control.",
+        "section 2: labels fixed before training; votes of each rollout are our choice, as in TTRL",
+    ),
+)
