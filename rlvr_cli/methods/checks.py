@@ -240,6 +240,7 @@ def _rollout(component: Part, method: Method) -> Rollout:
         entropies=drawn(0, 5) if method.needs_rollout_entropies else None,
         ref_log_probs=drawn(-9, 0) if method.needs_reference else None,
         values=drawn(-1, 1) if method.advantage.needs_values else None,
+        teacher_log_probs=drawn(-9, 0) if method.advantage.needs_teacher else None,
         correct=rewards.nan_to_num() > 0 if method.advantage.needs_correct else None,
         initial_entropy=2.0 if getattr(component, "needs_initial_entropy", False) else None,
     )

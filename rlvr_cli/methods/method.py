@@ -145,6 +145,10 @@ class Method(TrainingMethod):
         return self.advantage.needs_values
 
     @property
+    def teacher(self) -> str | None:
+        return getattr(self.advantage, "teacher", None) if self.advantage.needs_teacher else None
+
+    @property
     def needs_rollout_entropies(self) -> bool:
         return self.reward.source == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shapings)
 
@@ -162,7 +166,8 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_log_probs(self) -> bool:
-        return self.advantage.needs_reference or self.passes.needs_rollout_log_probs
+        advantage = self.advantage
+        return advantage.needs_reference or advantage.needs_teacher or self.passes.needs_rollout_log_probs
 
     def rollout_terms(self) -> list[str]:
         return [
