@@ -292,6 +292,8 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
             f"no completion could be scored{mostly}",
             "rollouts/ in the run's folder holds each response and the reason for its missing reward.",
         )
+    if mean("kl_teacher") is not None:
+        return "policy and teacher gave every token the same probability", "Choose another teacher or policy."
     if accuracy == 1.0:
         return f"all completions were correct ({mean_reward})", "Nothing is left to learn here: use harder problems."
     if accuracy == 0.0 and truncated is not None and truncated >= MIN_TRUNCATED_SHARE:

@@ -13,6 +13,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.methods.checks import check_user_parts
+from rlvr_cli.methods.opd import check_teacher
 from rlvr_cli.tasks.sets import check_problems, data_sets, set_names
 from rlvr_cli.tasks.suites import unknown_name_errors
 
@@ -32,6 +33,8 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 
 def check_training(config: Config) -> None:
     """Check that a training has problems and a working method, tried on synthetic tokens. Raises UserError."""
+    if config.method.policy is not None:
+        check_teacher(config.method.name, config.method.policy.advantage)
     check_user_parts(config.method)
     if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.validation.split] if config.validation.every else ())))
@@ -208,6 +211,17 @@ def _rewards_of_a_method(config: Config) -> Iterable[Contradiction]:
         )
 
 
+def _dynamic_sampling_reads_rewards(config: Config) -> Iterable[Contradiction]:
+    method, attempts = config.method.policy, config.rollout.dynamic_sampling
+    if attempts and method is not None and not method.advantage.needs_rewards:
+        yield Contradiction(
+            ("rollout.dynamic_sampling", "method.advantage.kind"),
+            f"rollout.dynamic_sampling={attempts} replaces groups whose rewards are all equal, from which "
+            f"method.advantage.kind={method.advantage.kind_name} learns as from others: it reads no reward. Remove "
+            "rollout.dynamic_sampling, or set method.advantage.reward_weight above 0",
+        )
+
+
 def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
@@ -307,6 +321,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _groups_of_one,
     _groups_are_large_enough,
     _rewards_of_a_method,
+    _dynamic_sampling_reads_rewards,
     _vllm_can_sample,
     _generation_kwargs,
 )

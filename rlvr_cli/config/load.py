@@ -219,7 +219,10 @@ def _file_layers(
 
 
 # Keys that may hold a path. User files are in a run's folder `code`.
-_PATHS = (*(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")), ("launch", "deepspeed"))
+_PATHS = (
+    *(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data"), ("launch", "deepspeed")),
+    ("method", "advantage", "teacher"),
+)
 
 
 def _resolve_from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:

@@ -99,6 +99,7 @@ class Rollout:
         entropies: (N, T) entropy of that policy at each position, nats; only if a method needs them here.
         ref_log_probs: (N, T) log-probs under the reference policy, if the method uses it.
         values: (N, T) predictions of the value head, if the method has one.
+        teacher_log_probs: (N, T) log-probs under the teacher, if the method has one.
         correct: (N,) bool, the verifier's verdicts; only if a method needs them.
         parts: (N, K) parts of the reward, unweighted; NaN where a part does not apply; only if a method needs them.
         part_weights: (K,) their weights in the reward; None = 1 each.
@@ -115,6 +116,7 @@ class Rollout:
     entropies: Tensor | None = None
     ref_log_probs: Tensor | None = None
     values: Tensor | None = None
+    teacher_log_probs: Tensor | None = None
     correct: Tensor | None = None
     parts: Tensor | None = None
     part_weights: Tensor | None = None
@@ -153,6 +155,7 @@ class TrainingMethod(Section):
         trained_by: phrase for the model card.
         needs_reference: whether log-probs of a reference policy are needed, a second model.
         needs_values: whether the policy gets a value head.
+        teacher: the name of a model whose log-probs of the completions are needed, a further model; None = none.
         demonstration_count: number of the task's worked solutions to train on; None = none, or those of a file.
         demonstration_file: the file of demonstrations in place of the task's.
         needs_problems: whether the task's problems are trained on.
@@ -171,6 +174,10 @@ class TrainingMethod(Section):
     @property
     def needs_values(self) -> bool:
         return False
+
+    @property
+    def teacher(self) -> str | None:
+        return None
 
     @property
     def demonstration_count(self) -> int | None:
@@ -232,10 +239,13 @@ class Advantage(Part, Choice, ABC):
         needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
         needs_parts: whether it reads ``rollout.parts`` and their weights.
         needs_greedy: whether it reads ``rollout.greedy_rewards``, for which every prompt gets a greedy completion.
+        needs_teacher: whether it reads ``rollout.teacher_log_probs`` (and with them ``old_log_probs``); its parameter
+            ``teacher`` names the model.
         per_token: whether the tokens of a row have different advantages.
     """
 
     needs_values: ClassVar[bool] = False
+    needs_teacher: ClassVar[bool] = False
     needs_correct: ClassVar[bool] = False
     needs_parts: ClassVar[bool] = False
     needs_greedy: ClassVar[bool] = False
@@ -252,6 +262,11 @@ class Advantage(Part, Choice, ABC):
         return 1, "method.advantage.kind"
 
     @property
+    def needs_rewards(self) -> bool:
+        """False if it reads no reward but whether there is one (NaN excludes a row)."""
+        return True
+
+    @property
     def kind_name(self) -> str:
         return str(type(self).model_fields["kind"].default)
 
@@ -262,6 +277,10 @@ class Advantage(Part, Choice, ABC):
     @abstractmethod
     def advantages(self, rollout: Rollout) -> Tensor:
         """Return (N, 1) or (N, T) A, finite, and 0 for rows whose reward is NaN; arbitrary on padding."""
+
+    def metrics(self, rollout: Rollout) -> dict[str, float]:
+        """Return metrics of the rollout by name, besides those of every method."""
+        return {}
 
     def returns(self, rollout: Rollout) -> Tensor:
         """Return (N, T) targets of the value head, by default the completion's reward; arbitrary on padding."""

@@ -249,6 +249,7 @@ def _rollout(component: Part, method: Method) -> Rollout:
         entropies=drawn(0, 5) if method.needs_rollout_entropies else None,
         ref_log_probs=drawn(-9, 0) if method.needs_reference else None,
         values=drawn(-1, 1) if method.advantage.needs_values else None,
+        teacher_log_probs=drawn(-9, 0) if method.advantage.needs_teacher else None,
         correct=rewards.nan_to_num() > 0 if method.advantage.needs_correct else None,
         parts=torch.stack([rewards / 2, rewards.roll(1)], dim=1) if method.advantage.needs_parts else None,
         greedy_rewards=rewards.nan_to_num().roll(3) if method.advantage.needs_greedy else None,

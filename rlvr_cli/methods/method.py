@@ -153,6 +153,10 @@ class Method(TrainingMethod):
         return self.advantage.needs_correct or self.reward.length.needs_correct
 
     @property
+    def teacher(self) -> str | None:
+        return getattr(self.advantage, "teacher", None) if self.advantage.needs_teacher else None
+
+    @property
     def needs_rollout_entropies(self) -> bool:
         return self.reward.source == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shapings)
 
@@ -170,7 +174,8 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_log_probs(self) -> bool:
-        return self.advantage.needs_reference or self.passes.needs_rollout_log_probs
+        advantage = self.advantage
+        return advantage.needs_reference or advantage.needs_teacher or self.passes.needs_rollout_log_probs
 
     @property
     def needs_update_entropies(self) -> bool:

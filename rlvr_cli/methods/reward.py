@@ -105,6 +105,13 @@ class Reward(Part):
                 "method.reward.source=entropy_min uses no verifier, but method.advantage.kind="
                 f"{advantage.kind_name} needs its verdicts. Set method.advantage=group",
             )
+        if self.terms and not advantage.needs_rewards:
+            key = "source" if self.source != "verifier" else "noise" if self.noise > 0 else "length"
+            yield Contradiction(
+                (f"method.reward.{key}", "method.advantage.kind"),
+                f"method.reward.{key} changes the rewards, and method.advantage.kind={advantage.kind_name} reads none. "
+                "Set method.advantage.reward_weight above 0, or remove it",
+            )
         if self.source != "verifier" and (advantage.needs_parts or advantage.needs_greedy):
             reads = (
                 "the parts of the verifier's reward" if advantage.needs_parts else "its reward of a greedy completion"

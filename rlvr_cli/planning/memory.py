@@ -73,6 +73,7 @@ class Training:
         summed: bytes per element of DeepSpeed's accumulated gradients from stage 2 on.
         processes: GPUs of the training.
         reference: a second model for the KL term; with adapters the base, at no cost.
+        teacher: parameters of the teacher of a distillation; 0 = as many as the policy's, None = no teacher.
         supervised: fine-tuning on demonstrations with TRL's loss.
         gpu: on a GPU instead of a CPU.
         offload_optimizer, offload_weights: to host memory, by DeepSpeed.
@@ -90,6 +91,7 @@ class Training:
     processes: int = 1
     adapter: Adapter | None = None
     reference: bool = False
+    teacher: int | None = None
     value_head: bool = False
     attention: Attention = "sdpa"
     supervised: bool = False
@@ -310,14 +312,18 @@ def _state_terms(model: Architecture, training: Training) -> Iterable[Term]:
             "weights", training.weights * parameters // training.shards, f"{training.weights} bytes each{spread}"
         )
     yield _optimizer_states(trained, training)
+    element = 2 if training.half else training.weights
+    frozen = 0 if training.offload_weights else element
     if training.reference and adapter is None:
-        element = 2 if training.half else training.weights
-        size = 0 if training.offload_weights else element * parameters // training.shards
+        size = frozen * parameters // training.shards
         yield Term(
             "reference policy", size, f"a second model for the KL term (method.kl.beta), {element} bytes{spread}"
         )
     if training.past and not training.gpu:
         yield Term("earlier weights", _past_bytes(model, training), f"{training.past} copies, for rollout.behind")
+    if training.teacher is not None:
+        size = frozen * (training.teacher or parameters) // training.shards
+        yield Term("teacher", size, f"a further model (method.advantage.teacher), {element} bytes{spread}")
     if strategy == "ddp" and n > 1:
         yield Term("communication buckets", training.trained_element * trained, "DDP's, which hold the gradients")
     elif strategy.startswith("zero"):

@@ -35,6 +35,7 @@ from rlvr_cli.planning.memory import (
 from rlvr_cli.runs.folder import RunDir, find_run
 from rlvr_cli.tasks.problem import DataSplit
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
+from rlvr_cli.training.teacher import find_teacher
 
 
 def plan_training(config: Config) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def build_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
     warnings = config_warnings(config)
     try:
         check_readable(config)
+        find_teacher(config)
     except UserError as error:
         warnings += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
     if needs_folder(config.task):
@@ -324,6 +326,7 @@ def training_settings(config: Config, device: Device, prompt_tokens: int | None 
         processes=config.launch.processes,
         adapter=adapter_settings(config),
         reference=method.needs_reference,
+        teacher=_teacher_parameters(config),
         value_head=method.needs_values,
         attention=_attention_kind(model.attention),
         supervised=not method.samples,
@@ -334,6 +337,18 @@ def training_settings(config: Config, device: Device, prompt_tokens: int | None 
         summed=4 if accumulates_in_float32(deepspeed_settings(config.launch) or {}) else 2,
         past=config.rollout.behind + 1 if config.rollout.behind and method.samples else 0,
     )
+
+
+def _teacher_parameters(config: Config) -> int | None:
+    """Return the number of the teacher's parameters; 0 if unknown, None without a teacher."""
+    if config.method.teacher is None:
+        return None
+    try:
+        teacher = find_teacher(config)
+        architecture = None if teacher is None else find_architecture(teacher.name).architecture
+    except UserError:
+        return 0
+    return 0 if architecture is None else architecture.parameters
 
 
 def _typical_prompt_tokens(config: Config) -> int:

@@ -226,6 +226,15 @@ METRICS: dict[str, Metric] = {
         axis="weight",
         note="Of an entropy bonus (method.entropy_bonus); 0 while an adaptive one is off.",
     ),
+    "kl_teacher": Metric(
+        "KL to the teacher",
+        unit="nats",
+        better="lower",
+        axis="nats per token",
+        note="Mean of log π_old - log π_teacher over a rollout's tokens: the reverse KL divergence, without clipping.",
+        of_method=lambda method: method.teacher is not None,
+    ),
+    "teacher_clipped": _share("tokens with a clipped log ratio to the teacher"),
     "mismatch/log_prob": Metric(
         "mean |log π_old - log π_sampler|",
         lowest=0.0,

@@ -14,6 +14,7 @@ from trl import GRPOConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import merge_adapters, peft_config
 from rlvr_cli.models.libraries import remote_code_allowed
@@ -80,6 +81,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             micro_rows=config.batch.micro_batch,
             dropout=config.update.dropout,
             sampler_exact=exact,
+            teacher=None if prepared.teacher is None else prepared.teacher.model,
             peft_config=peft_config(config.model.adapter),
         )
         self.begin_run(run_parts)
@@ -170,6 +172,10 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
     def step_metrics(self) -> dict[str, Any]:
         sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum").tolist()
         return {"pass": self.pass_of(self.state.global_step - 1), **self.rollouts.summary, **self.meter.summary(sums)}
+
+    def _store_rollout(self, rollout: Rollout, advantages: torch.Tensor) -> None:
+        super()._store_rollout(rollout, advantages)
+        self.rollouts.summary |= self.rollout_metrics
 
     def take_seconds(self) -> dict[str, float]:
         seconds = dict(self.rollouts.seconds)

@@ -32,6 +32,7 @@ from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 from rlvr_cli.training.progress import Reporter
+from rlvr_cli.training.teacher import Teacher, find_teacher, load_teacher
 
 if TYPE_CHECKING:
     from rlvr_cli.models.sampling.engine import Engine
@@ -49,6 +50,7 @@ class PreparedRun:
         base: the base model of the adapters; None if every weight is trained.
         without_adapter: weights of experts without adapters, while other layers have them.
         method: a policy gradient, or supervised fine-tuning, which does not sample.
+        teacher: of a method with a teacher.
         problems: of the training. engine: the sampler. engine_reason: why it was chosen.
         cautions: warnings before the training starts.
     """
@@ -62,6 +64,7 @@ class PreparedRun:
     base: AdapterBase | None
     without_adapter: tuple[str, ...]
     method: Method | SFTMethod
+    teacher: Teacher | None = None
     problems: list[Problem] = field(default_factory=list)
     engine: Engine | None = None
     engine_reason: str = "none: training samples nothing"
@@ -182,6 +185,7 @@ def check_model(config: Config) -> None:
     """Raise UserError if the model is not available, or cannot be trained as configured. Loads no weights."""
     source = resolve_model(config.model.name, revision=config.model.revision)
     check_readable(config)
+    find_teacher(config)
     adapter = config.model.adapter
     if adapter.kind == "qlora":
         check_bitsandbytes()
@@ -197,7 +201,9 @@ def check_model(config: Config) -> None:
 def _may_download(config: Config) -> bool:
     """Return whether model or problems may have to be downloaded, which one process does first."""
     source = resolve_model(config.model.name, revision=config.model.revision)
-    return source.kind == "hub" or not config.task.is_generated
+    teacher = find_teacher(config)
+    from_hub = any(model is not None and model.kind == "hub" for model in (source, teacher))
+    return from_hub or not config.task.is_generated
 
 
 def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
@@ -216,6 +222,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     task = config.task.for_model(prompt_style(model.config))
     policy = config.method.policy
     method: Method | SFTMethod
+    teacher: Teacher | None = None
     problems: list[Problem] = []
     engine: Engine | None = None
     reason = PreparedRun.engine_reason
@@ -228,6 +235,9 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         if not config.rollout.uses_vllm:
             engine, reason = _choose_engine(config, model)
         method = policy.with_max_length(config.rollout.max_new_tokens)
+        if (source := find_teacher(config)) is not None:
+            teacher = load_teacher(source, model, tokenizer, dtype=dtype, attention=config.model.attention)
+            check_prompts(config, task, problems[:PROMPTS_MEASURED], tokenizer, _max_positions(teacher.model))
     if config.validation.every:
         _check_held_out(config, model, task, tokenizer)
     return PreparedRun(
@@ -240,6 +250,7 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         base=base,
         without_adapter=without_adapter,
         method=method,
+        teacher=teacher,
         problems=problems,
         engine=engine,
         engine_reason=reason,

@@ -137,6 +137,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         **copies,
         method_fingerprint=prepared.method.fingerprint(),
         problems_sha256=prepared.problems_sha256(),
+        **({} if prepared.teacher is None else {"teacher": prepared.teacher.record()}),
         sampler=prepared.engine_reason,
         weights_dtype=str(prepared.model.dtype).removeprefix("torch."),
         **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),
@@ -218,6 +219,13 @@ def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _
         raise UserError(
             f"{run.path}: was started with method {_describe_method(recorded)}; with the current code and data, its "
             f"configuration means {_describe_method(current)}. A run keeps its method; start a new one."
+        )
+    teacher = None if prepared.teacher is None else prepared.teacher.record()
+    if (before := manifest.get("teacher")) != teacher:
+        before, now_ = ({"model": "none", "fingerprint": ""} if each is None else each for each in (before, teacher))
+        raise UserError(
+            f"{run.path}: its teacher is now {now_['model']} ({now_['fingerprint'][:8]}), and was {before['model']} "
+            f"({before['fingerprint'][:8]}) at the start. Restore that model, or start a new run."
         )
     if recorded.get("code_sha256") == current["code_sha256"]:
         return resumption

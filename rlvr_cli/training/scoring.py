@@ -50,15 +50,22 @@ class Scoring:
         self.initial_entropy: float | None = None
 
     def compute_columns(
-        self, rows: TensorRows, batch: RolloutBatch | None, model: Any, reference: Callable[[TensorRows], Tensor]
+        self,
+        rows: TensorRows,
+        batch: RolloutBatch | None,
+        model: Any,
+        reference: Callable[[TensorRows], Tensor],
+        teacher: Callable[[TensorRows], Tensor],
     ) -> TensorRows:
         """Compute the method's columns for this process's ``rows``, before the first update.
 
-        ``batch``: the collected rollout; None = TRL's generation, without log-probs and entropies. ``reference``:
-        computes log-probs (n, T) under the reference policy.
+        ``batch``: the collected rollout; None = TRL's generation, without log-probs and entropies. ``reference``,
+        ``teacher``: compute log-probs (n, T) under the reference policy and under the teacher.
         """
         method, mask = self.method, rows["completion_mask"]
         columns = {"ref_log_probs": reference(rows)} if method.needs_reference else {}
+        if method.advantage.needs_teacher:
+            columns["teacher_log_probs"] = teacher(rows)
         needs_initial = method.needs_initial_entropy and self.initial_entropy is None
         needs_entropies = method.needs_rollout_entropies or needs_initial
         needs_old = method.needs_rollout_log_probs
@@ -122,7 +129,7 @@ class Scoring:
         """
         rollout = self._make_rollout(rows, rewards, rewards if judged is None else judged, inputs or {})
         raw_advantages, advantages = (_scatter_back(rows, values) for values in self.method.rollout_advantages(rollout))
-        scored_rows = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
+        scored_rows = {key: value for key, value in rows.items() if key not in _OF_ROLLOUTS}
         # An excluded row has no tokens, so no KL, statistic or divisor counts it.
         scored_rows |= {"completion_mask": rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)}
         scored_rows |= {"advantages": advantages, "estimated": raw_advantages}
@@ -148,6 +155,7 @@ class Scoring:
             entropies=compact.get("entropies"),
             ref_log_probs=compact.get("ref_log_probs"),
             values=compact.get("values"),
+            teacher_log_probs=compact.get("teacher_log_probs"),
             correct=rows["correct"].bool() if "correct" in rows else judged > self.correct_above,
             parts=inputs.get("parts"),
             part_weights=inputs.get("part_weights"),
@@ -161,7 +169,9 @@ class Scoring:
         return self.method.reward.shape(dataclasses.replace(rollout, initial_entropy=initial))
 
 
-_TOKEN_COLUMNS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values")
+_TOKEN_COLUMNS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values", "teacher_log_probs")
+# Columns that no update reads.
+_OF_ROLLOUTS = ("entropies", "correct", "teacher_log_probs")
 
 
 def _compact_rows(rows: TensorRows) -> TensorRows:

@@ -39,12 +39,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.training_args import OptimizerNames
 from trl import GRPOConfig, GRPOTrainer
+from trl.models import prepare_deepspeed, prepare_fsdp
 from trl.trainer.utils import use_adapter
 
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.correction import Correction
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.opd import check_teacher
 from rlvr_cli.models.card import card_metadata
 from rlvr_cli.models.generation import keep_generation_config
 from rlvr_cli.models.gpu import disable_cudnn_attention
@@ -56,6 +59,7 @@ from rlvr_cli.training.objective import Step, build_tokens, loss
 from rlvr_cli.training.packing import TensorRows, gather_rows, pad_rows, policy_mask, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 from rlvr_cli.training.scoring import Scoring, eval_mode
+from rlvr_cli.training.teacher import load_teacher, resolve_teacher
 from rlvr_cli.training.trl_arguments import MethodComponent, apply_method, resolve_method
 from rlvr_cli.training.value_head import HEAD_FILE, attach_value_head, split_value_head
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
@@ -89,6 +93,7 @@ class PolicyTrainer(GRPOTrainer):
             ``args.per_device_train_batch_size``.
         dropout: update with the model's dropout. TRL's ``disable_dropout`` disables that of adapters too.
         sampler_exact: whether the log-probs and entropies of ``rollouts`` equal the policy's up to rounding.
+        teacher: the model of a method with a teacher; None = loaded by the name in its ``advantage.teacher``.
         others: further arguments of ``trl.GRPOTrainer``.
 
     Raises:
@@ -124,6 +129,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_rows: int | None = None,
         dropout: bool = False,
         sampler_exact: bool = False,
+        teacher: Any = None,
         **others: Any,
     ) -> None:
         named = resolve_method(
@@ -140,6 +146,10 @@ class PolicyTrainer(GRPOTrainer):
         self.rollouts, self.correction = rollouts, correction
         self.correct, self.correct_above = correct, correct_above
         self._check_arguments(args)
+        if teacher is None:
+            check_teacher(named.name, self.method.advantage)
+        elif not self.method.advantage.needs_teacher:
+            raise ValueError(f"teacher has no effect: {named.name} has no teacher. Remove it.")
         if rollouts is None:
             _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
@@ -149,6 +159,7 @@ class PolicyTrainer(GRPOTrainer):
         self._generating = False
         self._step_rows: list[TensorRows] | None = None
         arguments = apply_method(args, self.method)
+        rewarded = reward_funcs is not None or self.method.advantage.needs_rewards
         self.group_size = group_size or arguments.num_generations
         if arguments.generation_batch_size % self.group_size:
             raise ValueError(
@@ -164,7 +175,7 @@ class PolicyTrainer(GRPOTrainer):
         self.value_head, others = attach_value_head(self.method, model, arguments, others)
         super().__init__(
             model,
-            reward_funcs if rollouts is None else _reward_placeholder,
+            _reward_placeholder if rollouts is not None else reward_funcs if rewarded else _no_reward,
             arguments,
             train_dataset,
             eval_dataset,
@@ -204,6 +215,9 @@ class PolicyTrainer(GRPOTrainer):
             self.model, checkpointing=self.args.gradient_checkpointing, float32_head=self.args.cast_lm_head_to_fp32
         )
         self.dropouts = [] if dropout else find_dropouts(self.model)
+        self.rollout_metrics: dict[str, float] = {}
+        if self.method.advantage.needs_teacher:
+            self._prepare_teacher(teacher)
         self.scoring = Scoring(
             self.method,
             self.forward,
@@ -348,11 +362,14 @@ class PolicyTrainer(GRPOTrainer):
             local_rows = self._pad_batch(batch, pad_id)
             rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
             rewards = self.accelerator.gather(rewards)
-        local_rows |= self.scoring.compute_columns(local_rows, batch, self.model, self._reference_log_probs)
+        local_rows |= self.scoring.compute_columns(
+            local_rows, batch, self.model, self._reference_log_probs, self._teacher_log_probs
+        )
         if batch is not None:
             self.on_rollout_collected(batch, local_rows)
         rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, pad_id)
         rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, self._advantage_inputs(batch))
+        self.rollout_metrics = self.method.advantage.metrics(rollout)
         self.meter.add_rollout()
         policy_rollout = dataclasses.replace(rollout, mask=policy_mask(rows))
         means = policy_rollout.row_mean(rows["advantages"].expand_as(rollout.mask))
@@ -478,6 +495,25 @@ class PolicyTrainer(GRPOTrainer):
         adapter = "ref" if "ref" in policy.peft_config else None
         with eval_mode(self.model), use_adapter(policy, adapter_name=adapter):
             return forward.infer(self.model, rows).log_probs
+
+    def _prepare_teacher(self, teacher: Any) -> None:
+        """Make the teacher ready as TRL does the reference; its architecture may be another than the policy's."""
+        if teacher is None:
+            source = resolve_teacher(str(self.method.teacher), Path(Config().run.dir))
+            dtype = "bfloat16" if self.model.dtype == torch.bfloat16 else "float32"
+            teacher = load_teacher(source, self.model, self._tokenizer, dtype=dtype).model
+        self.teacher_forward = dataclasses.replace(self.forward, value_head=None, aux_loss=False)
+        teacher.eval().requires_grad_(False)
+        self.teacher_forward.detect_capabilities(teacher, checkpointing=False, float32_head=False)
+        if self.is_deepspeed_enabled:
+            self.teacher = prepare_deepspeed(teacher, self.accelerator)
+        elif self.is_fsdp_enabled:
+            self.teacher = prepare_fsdp(teacher, self.accelerator)
+        else:
+            self.teacher = self.accelerator.prepare_model(teacher, evaluation_mode=True)
+
+    def _teacher_log_probs(self, rows: TensorRows) -> Tensor:
+        return self.teacher_forward.infer(self.teacher, rows).log_probs
 
     def _store_rollout(self, rollout: Rollout, advantages: Tensor) -> None:
         """Record this process's rows; ``advantages`` (N,) are means over tokens."""
@@ -641,6 +677,7 @@ class PolicyTrainer(GRPOTrainer):
             sums = self.accelerator.reduce(self.meter.take_sums().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
+                logs |= self.rollout_metrics
             # TRL's metric names keep their meaning (docs/python.md), and this is not TRL's loss.
             if "loss" in logs:
                 logs["pseudo_loss"] = logs.pop("loss")
@@ -691,6 +728,11 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
             f"metric_for_best_model={args.metric_for_best_model!r} (the default of load_best_model_at_end and of "
             "schedules that follow a metric): evaluations have no loss. Set args.metric_for_best_model='eval_reward'."
         )
+
+
+def _no_reward(completions: list[Any], **columns: Any) -> list[float]:
+    """Placeholder: TRL requires a reward function, and the method reads no reward."""
+    return [0.0] * len(completions)
 
 
 def _reward_placeholder(**columns: Any) -> list[float]:

@@ -25,6 +25,7 @@ from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.lopti import OnePass
 from rlvr_cli.methods.maxrl import MaxRLAdvantage
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.opd import TeacherAdvantage
 from rlvr_cli.methods.opo import OPOAdvantage
 from rlvr_cli.methods.pass_at_k import PassAtKAdvantage
 from rlvr_cli.methods.ppo import GAEAdvantage
@@ -80,6 +81,8 @@ ADVANTAGES: dict[str, Advantage] = {
     "likelihood-negative": LikelihoodAdvantage(side="negative"),
     "reinforce-pp": ReinforcePPAdvantage(kl_in_reward=0.01, gamma=1.0, baseline="none"),
     "reinforce-pp-group": ReinforcePPAdvantage(kl_in_reward=0.0, gamma=0.9, baseline="group"),
+    "teacher": TeacherAdvantage(clip=0.2),
+    "teacher-and-reward": TeacherAdvantage(reward_weight=0.5),
     "gae": GAEAdvantage(gamma=0.99, lam=0.95, whiten=True),
     "gae-not-whitened": GAEAdvantage(gamma=1.0, lam=1.0, whiten=False),
 }
@@ -142,6 +145,7 @@ def random_rollout(groups: int = 4, group_size: int = 4, length: int = 12, seed:
         entropies=normal(rows, length).abs(),
         ref_log_probs=old + 0.2 * normal(rows, length),
         values=normal(rows, length),
+        teacher_log_probs=old + 0.3 * normal(rows, length),
         initial_entropy=0.1,
         correct=rewards > 0,
         parts=torch.stack([rewards / 2, normal(rows).round(), rewards / 2], dim=1),

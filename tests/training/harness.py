@@ -36,6 +36,8 @@ MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
 UPDATES = 2
 MEDIAN_PROBABILITY = 0.007
+# The seed of the tiny model that teaches.
+TEACHER = 1
 
 METHODS = sorted(preset.name for preset in METHODS.values() if preset.name != "sft")
 COMPOSITIONS = [
@@ -49,6 +51,7 @@ COMPOSITIONS = [
     "grpo+entropy-filter+entropy-penalty",
     "cispo+high-only",
     "rloo+entropy-min",
+    "opd+lopti",
 ]
 
 
@@ -204,6 +207,8 @@ class PlainForward(PolicyForward):
 def leave_nothing_out(trainer: PolicyTrainer) -> None:
     """Let ``trainer``, which has not begun, make its forward passes by :class:`PlainForward`."""
     trainer.forward = trainer.scoring.forward = PlainForward(**vars(trainer.forward))
+    if trainer.method.advantage.needs_teacher:
+        trainer.teacher_forward = PlainForward(**vars(trainer.teacher_forward))
 
 
 class BeforeEachStep(TrainerCallback):
@@ -325,6 +330,7 @@ def train(
         processing_class=make_tokenizer(compact.vocabulary()),
         args=config,
         train_dataset=dataset(rows, group, settings.get("rollouts", 2)),
+        teacher=tiny_model(TEACHER) if method.advantage.needs_teacher else None,
     )
     if plain:
         leave_nothing_out(trainer)
