@@ -104,7 +104,9 @@ NOTES: dict[str, list[str]] = {
     ],
     "entropy_bonus": [
         "L = -coef H; dH/dz_v = -p_v (log p_v + H). H is a mean over the step's valid tokens (TRL: of a micro-batch).",
-        "Adaptive, paper (arXiv:2505.22312): step k uses c_k 1[e_k <= target]; TRL's gate reads step k - 1's entropy.",
+        "Adaptive, paper (arXiv:2505.22312): step k uses c_k 1[e_k <= target], entropies of its own rollout. Authors'",
+        "code (`code`) and TRL gate by step k - 1, open at first. At the target exactly: paper c stays, authors' code"
+        " lowers it and shuts the gate, TRL raises it and opens the gate. Bounds on c are the codes'.",
     ],
     "lengths": [
         "overlong: DAPO equation 13; TRL agrees; verl has no floor at -1 beyond L_max.",
@@ -707,14 +709,14 @@ def entropy_bonus() -> list[Named]:
         found.append(case(name, {"coefficient": 0.01}, of, expected))
     measured = [0.5, 0.3, 0.15, 0.2, 0.1, 0.1, 0.25, 0.2, 0.6, 0.6, 0.05]
     delta, target, largest = 0.005, 0.2, 0.012
-    for rule in ("paper", "trl"):
-        c, last, before, applied = 0.0, math.inf, [], []
+    for rule in ("paper", "code", "trl"):
+        c, enabled, before, applied = 0.0, True, [], []
         for e in measured:
+            below, above = e < target or (rule == "trl" and e == target), e > target or (rule == "code" and e == target)
             before.append(c)
-            applied.append(c * ((e if rule == "paper" else last) <= target))
-            below = e < target if rule == "paper" else e <= target
-            c = c + delta if below else c - delta if e > target else c
-            c, last = min(max(c, 0.0), largest), e
+            applied.append(c * (e <= target if rule == "paper" else enabled))
+            c = min(max(c + delta * (below - above), 0.0), largest)
+            enabled = below
         params = {"adaptive": rule, "target": target, "delta": delta, "min": 0.0, "max": largest, "start": 0.0}
         expected = {"coefficient_before": before, "coefficient_applied": applied}
         found.append(case(f"adaptive, {rule}", params, {"measured": measured}, expected))
