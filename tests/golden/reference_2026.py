@@ -473,7 +473,7 @@ def ragged(lengths: list[int]) -> Grid:
     return [[float(t < n) for t in range(longest)] for n in lengths]
 
 
-def given(rewards: Rewards) -> list[float]:
+def without_missing(rewards: Rewards) -> list[float]:
     return [reward for reward in rewards if reward is not None]
 
 
@@ -491,9 +491,11 @@ def maxrl() -> list[Named]:
     def rows(values: Rewards, size: int) -> list[float]:
         result: list[float] = []
         for group in in_groups(values, size):
-            right = math.fsum(given(group))
+            right = math.fsum(without_missing(group))
             result += [
-                0.0 if r is None or right <= 0 else (r / right - 1 / len(given(group))) * len(given(group))
+                0.0
+                if r is None or right <= 0
+                else (r / right - 1 / len(without_missing(group))) * len(without_missing(group))
                 for r in group
             ]
         return result
@@ -606,7 +608,7 @@ def gdpo() -> list[Named]:
             for group in groups:
                 total: Rewards = [None if all(v is None for v in row) else 0.0 for row in group]
                 for part in zip(*group, strict=True):
-                    values = given(list(part))
+                    values = without_missing(list(part))
                     middle, std = mean(values), deviation(values, 1)
                     for i, value in enumerate(part):
                         if value is not None and max(values) > min(values):
@@ -616,7 +618,7 @@ def gdpo() -> list[Named]:
 
         def over_rows(epsilon: float) -> list[float]:
             rows = combined(epsilon)
-            middle, std = mean(given(rows)), deviation(given(rows), 1)
+            middle, std = mean(without_missing(rows)), deviation(without_missing(rows), 1)
             return [0.0 if row is None else (row - middle) / (std + epsilon) for row in rows]
 
         def over_tokens() -> list[float]:
@@ -626,7 +628,7 @@ def gdpo() -> list[Named]:
             return [0.0 if row is None else (row - middle) / math.sqrt(variance + 1e-8) for row in rows]
 
         parts = [row for group in groups for row in group]
-        rewards = [None if all(v is None for v in row) else math.fsum(given(row)) for row in parts]
+        rewards = [None if all(v is None for v in row) else math.fsum(without_missing(row)) for row in parts]
         further = {"trl": over_rows(1e-4), "verl": over_tokens()}
         found.append(estimated(name, {"epsilon": 1e-6}, rewards, 4, over_rows(1e-6), mask=mask, parts=parts, **further))
     return found
@@ -642,12 +644,12 @@ def batch_scale() -> list[Named]:
     ]
     found = []
     for name, rewards, size in cases:
-        std = deviation(given(rewards), 1)
+        std = deviation(without_missing(rewards), 1)
 
         def rows(epsilon: float) -> list[float]:
             result: list[float] = []
             for group in in_groups(rewards, size):
-                values = given(group)
+                values = without_missing(group)
                 equal = not values or max(values) == min(values)
                 result += [0.0 if r is None or equal else (r - mean(values)) / (std + epsilon) for r in group]
             return result
