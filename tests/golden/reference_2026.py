@@ -104,7 +104,9 @@ NOTES: dict[str, list[str]] = {
     ],
     "entropy_bonus": [
         "L = -coef H; dH/dz_v = -p_v (log p_v + H). H is a mean over the step's valid tokens (TRL: of a micro-batch).",
-        "Adaptive, paper (arXiv:2505.22312): step k uses c_k 1[e_k <= target]; TRL's gate reads step k - 1's entropy.",
+        "Adaptive, paper (arXiv:2505.22312): step k uses c_k 1[e_k <= target], entropies of its own rollout. Authors'",
+        "code (`code`) and TRL gate by step k - 1, open at first. At the target exactly: paper c stays, authors' code"
+        " lowers it and shuts the gate, TRL raises it and opens the gate. Bounds on c are the codes'.",
     ],
     "lengths": [
         "overlong: DAPO equation 13; TRL agrees; verl has no floor at -1 beyond L_max.",
@@ -471,7 +473,7 @@ def ragged(lengths: list[int]) -> Grid:
     return [[float(t < n) for t in range(longest)] for n in lengths]
 
 
-def given(rewards: Rewards) -> list[float]:
+def without_missing(rewards: Rewards) -> list[float]:
     return [reward for reward in rewards if reward is not None]
 
 
@@ -489,9 +491,11 @@ def maxrl() -> list[Named]:
     def rows(values: Rewards, size: int) -> list[float]:
         result: list[float] = []
         for group in in_groups(values, size):
-            right = math.fsum(given(group))
+            right = math.fsum(without_missing(group))
             result += [
-                0.0 if r is None or right <= 0 else (r / right - 1 / len(given(group))) * len(given(group))
+                0.0
+                if r is None or right <= 0
+                else (r / right - 1 / len(without_missing(group))) * len(without_missing(group))
                 for r in group
             ]
         return result
@@ -604,7 +608,7 @@ def gdpo() -> list[Named]:
             for group in groups:
                 total: Rewards = [None if all(v is None for v in row) else 0.0 for row in group]
                 for part in zip(*group, strict=True):
-                    values = given(list(part))
+                    values = without_missing(list(part))
                     middle, std = mean(values), deviation(values, 1)
                     for i, value in enumerate(part):
                         if value is not None and max(values) > min(values):
@@ -614,7 +618,7 @@ def gdpo() -> list[Named]:
 
         def over_rows(epsilon: float) -> list[float]:
             rows = combined(epsilon)
-            middle, std = mean(given(rows)), deviation(given(rows), 1)
+            middle, std = mean(without_missing(rows)), deviation(without_missing(rows), 1)
             return [0.0 if row is None else (row - middle) / (std + epsilon) for row in rows]
 
         def over_tokens() -> list[float]:
@@ -624,7 +628,7 @@ def gdpo() -> list[Named]:
             return [0.0 if row is None else (row - middle) / math.sqrt(variance + 1e-8) for row in rows]
 
         parts = [row for group in groups for row in group]
-        rewards = [None if all(v is None for v in row) else math.fsum(given(row)) for row in parts]
+        rewards = [None if all(v is None for v in row) else math.fsum(without_missing(row)) for row in parts]
         further = {"trl": over_rows(1e-4), "verl": over_tokens()}
         found.append(estimated(name, {"epsilon": 1e-6}, rewards, 4, over_rows(1e-6), mask=mask, parts=parts, **further))
     return found
@@ -640,12 +644,12 @@ def batch_scale() -> list[Named]:
     ]
     found = []
     for name, rewards, size in cases:
-        std = deviation(given(rewards), 1)
+        std = deviation(without_missing(rewards), 1)
 
         def rows(epsilon: float) -> list[float]:
             result: list[float] = []
             for group in in_groups(rewards, size):
-                values = given(group)
+                values = without_missing(group)
                 equal = not values or max(values) == min(values)
                 result += [0.0 if r is None or equal else (r - mean(values)) / (std + epsilon) for r in group]
             return result
@@ -707,14 +711,14 @@ def entropy_bonus() -> list[Named]:
         found.append(case(name, {"coefficient": 0.01}, of, expected))
     measured = [0.5, 0.3, 0.15, 0.2, 0.1, 0.1, 0.25, 0.2, 0.6, 0.6, 0.05]
     delta, target, largest = 0.005, 0.2, 0.012
-    for rule in ("paper", "trl"):
-        c, last, before, applied = 0.0, math.inf, [], []
+    for rule in ("paper", "code", "trl"):
+        c, enabled, before, applied = 0.0, True, [], []
         for e in measured:
+            below, above = e < target or (rule == "trl" and e == target), e > target or (rule == "code" and e == target)
             before.append(c)
-            applied.append(c * ((e if rule == "paper" else last) <= target))
-            below = e < target if rule == "paper" else e <= target
-            c = c + delta if below else c - delta if e > target else c
-            c, last = min(max(c, 0.0), largest), e
+            applied.append(c * (e <= target if rule == "paper" else enabled))
+            c = min(max(c + delta * (below - above), 0.0), largest)
+            enabled = below
         params = {"adaptive": rule, "target": target, "delta": delta, "min": 0.0, "max": largest, "start": 0.0}
         expected = {"coefficient_before": before, "coefficient_applied": applied}
         found.append(case(f"adaptive, {rule}", params, {"measured": measured}, expected))
