@@ -491,13 +491,9 @@ def maxrl() -> list[Named]:
     def rows(values: Rewards, size: int) -> list[float]:
         result: list[float] = []
         for group in in_groups(values, size):
-            right = math.fsum(without_missing(group))
-            result += [
-                0.0
-                if r is None or right <= 0
-                else (r / right - 1 / len(without_missing(group))) * len(without_missing(group))
-                for r in group
-            ]
+            known = without_missing(group)
+            right, n = math.fsum(known), len(known)
+            result += [0.0 if r is None or right <= 0 else (r / right - 1 / n) * n for r in group]
         return result
 
     graded: Rewards = [3.0, -0.5, -1.0, 3.0, -0.5, -0.5, -1.0, -1.0]
