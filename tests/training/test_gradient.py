@@ -88,7 +88,7 @@ def every_method(*fast: str) -> list[Any]:
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("name", every_method("lopti", "acpo", "ppo", "gtpo"))
+@pytest.mark.parametrize("name", every_method("lopti", "acpo", "ppo", "gtpo", "clip-cov"))
 def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
     """Two updates on each rollout, of 8 rows each, in forward passes of one long row's tokens and of all rows."""
     apart, whole = (
@@ -306,7 +306,7 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
 
 
 # Sums over the whole step and rollout, values, and two passes. The others take minutes.
-STATEFUL = ["ppo", "acpo+lopti"]
+STATEFUL = ["ppo", "acpo+lopti", "clip-cov", "kl-cov"]
 OTHERS = [name for name in (*METHODS, *COMPOSITIONS) if name not in STATEFUL]
 
 
