@@ -11,7 +11,8 @@ TRL. What else remains has a name, and a sentence on the method's page:
 
 - divisor: a token mean divides by the tokens of the step, TRL's by the mean of the rollout's steps;
 - unscored: rows without a reward count as not sampled;
-- KL ratio: the token's, where TRL takes the sequence's.
+- KL ratio: the token's, where TRL takes the sequence's, and GMPOTrainer none;
+- weights: for VESPO and GMPO the mean of a row's tokens. TRL puts them into VESPO's product, and into no part of GMPO.
 
 ``without`` is what is left when the first two are taken away: our divisor is TRL's, and TRL is told to train on none of
 the unscored rows' tokens.
@@ -33,6 +34,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer
+from trl.experimental.gmpo import GMPOTrainer
 
 from benchmarks.peers import flat_gradient, shape
 from experiments.lab.model import make_tokenizer
@@ -56,21 +58,27 @@ class Definition:
     """A method in our words and in TRL's.
 
     Attributes:
-        name, overrides: ours. options: of GRPOConfig.
+        name, overrides: ours. options: of GRPOConfig. trainer: TRL's.
     """
 
     name: str
     overrides: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    trainer: type[GRPOTrainer] = GRPOTrainer
 
 
 SEQUENCE = {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
+LONGER = {"importance_sampling_level": "sequence", "epsilon": 2e-3, "epsilon_high": 2.5e-3}
 DEFINITIONS = {
     "GRPO": Definition("grpo", ("aggregation=sequence_mean",), {"loss_type": "grpo"}),
     "DAPO": Definition("dapo", (), {"loss_type": "dapo", "epsilon_high": 0.28}),
     "Dr. GRPO": Definition("dr-grpo", (), {"loss_type": "dr_grpo"}),
     "GSPO": Definition("gspo", (), {"loss_type": "grpo", **SEQUENCE}),
     "CISPO": Definition("cispo", ("policy_loss.eps_low=null",), {"loss_type": "cispo", "epsilon_high": 1.2}),
+    "SAPO": Definition("sapo", (), {"loss_type": "sapo"}),
+    "VESPO": Definition("vespo", (), {"loss_type": "vespo"}),
+    "LUSPO": Definition("luspo", (), {"loss_type": "luspo", **LONGER}),
+    "GMPO": Definition("gmpo", (), {"loss_type": "grpo", "epsilon": 0.4, "epsilon_high": 0.4}, GMPOTrainer),
 }
 
 
@@ -104,6 +112,8 @@ SITUATIONS = {
     "sampler weights, token": Situation(weights="token_truncate"),
     "sampler weights, sequence": Situation(weights="sequence_truncate"),
 }
+# Differences that remain in `without`.
+KEPT = {"KL ratio", "weights"}
 SCHEDULES = {"1 update": (1, 1), "2 updates": (2, 1), "2 iterations": (1, 2)}
 
 
@@ -240,9 +250,10 @@ class _DivisorOfTRL(PolicyTrainer):
 def named_differences(of: Definition, situation: Situation) -> list[str]:
     """Those of this module's docstring that act."""
     names = {
-        "divisor": situation.updates > 1 and of.options["loss_type"] in ("dapo", "cispo"),
+        "divisor": situation.updates > 1 and of.options["loss_type"] in ("dapo", "cispo", "vespo"),
         "unscored": bool(situation.unscored) and (of.name != "dr-grpo" or situation.beta > 0),
-        "KL ratio": of.name == "gspo" and situation.beta > 0 and situation.bias_correction,
+        "KL ratio": of.name in ("gspo", "luspo", "gmpo") and situation.beta > 0 and situation.bias_correction,
+        "weights": of.name in ("vespo", "gmpo") and situation.weights is not None,
     }
     return [name for name, acts in names.items() if acts]
 
@@ -251,7 +262,7 @@ def errors(folder: Path, of: Definition, situation: Situation, *, without: bool 
     """|ours - TRL's| / |TRL's| of each step; ``without`` divisor and unscored rows, where these differ."""
     names = named_differences(of, situation) if without else []
     overrides = ["advantage.scale=none", *of.overrides, *([f"kl.beta={situation.beta}"] if situation.beta else [])]
-    if "unscored" in names and of.options["loss_type"] == "grpo":
+    if "unscored" in names and of.options["loss_type"] in ("grpo", "sapo", "luspo"):
         overrides.append("aggregation.sequences=all")
     correction = {"use_bias_correction_kl": situation.bias_correction}
     ours = gradients(
@@ -263,7 +274,7 @@ def errors(folder: Path, of: Definition, situation: Situation, *, without: bool 
         overrides=overrides,
     )
     options = {"scale_rewards": "none", "beta": situation.beta, **of.options, **correction}
-    theirs = gradients(GRPOTrainer, folder, replace(situation, masked="unscored" in names), options)
+    theirs = gradients(of.trainer, folder, replace(situation, masked="unscored" in names), options)
     return [float((mine - other).norm() / other.norm()) for mine, other in zip(ours, theirs, strict=True)]
 
 
@@ -280,9 +291,9 @@ def main() -> int:
                     situation = replace(plain, updates=updates, epochs=epochs)
                     names = named_differences(of, situation)
                     difference = max(errors(folder, of, situation))
-                    removable = names and "KL ratio" not in names
+                    removable = names and not KEPT & {*names}
                     left = max(errors(folder, of, situation, without=True)) if removable else difference
-                    unnamed += left > ROUNDING and "KL ratio" not in names
+                    unnamed += left > ROUNDING and not KEPT & {*names}
                     shown = f"{left:10.1e}" if removable else f"{'':10}"
                     row = f"{method:10}{title:27}{schedule:14}{difference:10.1e}{shown}  {', '.join(names)}"
                     print(row, flush=True)

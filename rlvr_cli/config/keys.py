@@ -104,7 +104,7 @@ _OTHER_VALUES = {
         "token-mean": "method.aggregation=token_mean",
         "seq-mean-token-mean": "method.aggregation=sequence_mean",
         "seq-mean-token-sum-norm": "method.aggregation=constant_length",
-        "seq-mean-token-sum": "",
+        "seq-mean-token-sum": "method.aggregation=sequence_sum",
     },
     "adv_estimator": {
         **{name: f"method={name}" for name in ("grpo", "rloo")},

@@ -6,8 +6,8 @@
     KL-Cov:    F = r,  P = -beta sign(log r) at the n tokens with the largest cov        n = max(1, floor(share tokens))
 
 Cui et al., arXiv:2505.22617, equations 10 to 14 and section 4.3: these few tokens lower the entropy most. P is the
-gradient of the penalty beta |log r|, 0 at a ratio of 1: KL-Cov differs from ``is`` only with several updates, Clip-Cov
-acts from the first.
+gradient of the penalty beta |log r| (listing 1; equation 14 prints a KL divergence), 0 at a ratio of 1: KL-Cov differs
+from ``is`` only with several updates, Clip-Cov acts from the first.
 
 Means, n and thresholds are those of the step, of all micro-batches and processes. The draw is a hash of the
 completion's tokens and the position, the same in every epoch: it depends on no order, split or random state. Equal

@@ -40,7 +40,7 @@ class SAPO(PolicyLoss):
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         # exp of more could overflow, and the gate is 0 there.
         ratio = torch.exp(tokens.log_ratio.clamp(max=20.0))
-        tau = torch.where(tokens.advantages > 0, self.tau_pos, self.tau_neg).to(ratio.dtype)
+        tau = torch.where(tokens.advantages > 0, self.tau_pos, ratio.new_tensor(self.tau_neg))
         # p (1 - p) without the rounding of 1 - p.
         faded = torch.exp(-(tau * (ratio - 1)).abs())
         return 4 * faded / (1 + faded).square() * ratio

@@ -9,7 +9,7 @@ of ratios beyond the range of floating-point numbers gives 0.
 
 How we differ from the released code:
 
-- It and TRL clamp log w to 20 and to log 1e-8, and each token's log ratio to +-20. Where that acts, phi is below 1e-14.
+- It and TRL clamp each token's log ratio to +-20, and log w to 20 and to log 1e-8, where phi is below 1e-14.
 - Weights for another sampler (``rollout.tis_cap``) multiply F by their mean over the completion. In the paper w is
   relative to the sampler, so it and TRL multiply w by the product of the tokens' weights.
 """
@@ -47,8 +47,8 @@ class VESPO(PolicyLoss):
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         log_w = tokens.log_ratio.sum(dim=1, keepdim=True, dtype=torch.float64)
         positive = tokens.advantages >= 0
-        power = torch.where(positive, self.k_pos, self.k_neg).double()
-        decay = torch.where(positive, self.lambda_pos, self.lambda_neg).double()
+        power = torch.where(positive, self.k_pos, log_w.new_tensor(self.k_neg))
+        decay = torch.where(positive, self.lambda_pos, log_w.new_tensor(self.lambda_neg))
         # -expm1 is 1 - w; an infinite w gives exp(-inf) = 0.
         weight = torch.exp(power * log_w - decay * torch.expm1(log_w))
         return weight.to(tokens.log_probs.dtype).expand_as(tokens.log_probs)

@@ -111,7 +111,7 @@ def _(weight: DPPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
 
 @surrogate.register
 def _(weight: SAPO, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
-    tau = torch.where(tokens.advantages > 0, weight.tau_pos, weight.tau_neg).to(tokens.log_probs.dtype)
+    tau = torch.where(tokens.advantages > 0, weight.tau_pos, tokens.log_probs.new_tensor(weight.tau_neg))
     return -tokens.advantages * torch.sigmoid(tau * (tokens.ratio - 1)) * 4 / tau
 
 

@@ -46,6 +46,8 @@ COMPOSITIONS = [
     "reinforce-pp+reweight+lopti",
     "acpo+lopti",
     "gspo+low-only",
+    "gmpo+low-only",
+    "kl-cov+lopti",
     "dapo+high-entropy",
     "grpo+conflict",
     "grpo+entropy-filter+entropy-penalty",
