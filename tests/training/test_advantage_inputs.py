@@ -239,7 +239,7 @@ def test_trl_generation_has_no_greedy_completions(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"remax needs a greedy completion of every prompt.*`rlvr train"):
         PolicyTrainer(load_base(tmp_path), [len], config, method="remax")
     config.num_generations = 2
-    with pytest.raises(ValueError, match=r"pass-at-k needs groups of at least 4 .*advantage\.k.*num_generations is 2"):
+    with pytest.raises(ValueError, match=r"pass-at-k needs groups of at least 5 .*advantage\.k.*num_generations is 2"):
         PolicyTrainer(load_base(tmp_path), [len], config, method="pass-at-k")
 
 
