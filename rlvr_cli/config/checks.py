@@ -187,8 +187,8 @@ def _groups_are_large_enough(config: Config) -> Iterable[Contradiction]:
     if 1 < size < least:
         yield Contradiction(
             (key, "rollout.group_size"),
-            f"{key}={least} is the number of a prompt's completions in a set, and rollout.group_size={size} has "
-            f"fewer. Largest valid: {size}; or set rollout.group_size to {least} or more",
+            f"{key}={least - 1} needs rollout.group_size={least} or more, since no smaller group has a gradient; got "
+            f"{size}. Largest valid: {key}={size - 1}",
         )
 
 

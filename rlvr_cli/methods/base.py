@@ -258,7 +258,7 @@ class Advantage(Part, Choice, ABC):
 
     @property
     def least_group(self) -> tuple[int, str]:
-        """The smallest size of a group, and the key that requires it."""
+        """The smallest group with a gradient, and the key that requires it."""
         return 1, "method.advantage.kind"
 
     @property

@@ -49,7 +49,7 @@ class PassAtKAdvantage(Advantage):
     kind: Literal["pass_at_k"] = Field(
         "pass_at_k", description="pass_at_k = mean advantage over the sets of k completions, rewarded by their best."
     )
-    k: Count = Field(4, description="Completions of a set, at most rollout.group_size; 1 = the verdict's z-score.")
+    k: Count = Field(4, description="Completions of a set, below rollout.group_size; 1 = the verdict's z-score.")
 
     needs_correct: ClassVar[bool] = True
 
@@ -59,7 +59,7 @@ class PassAtKAdvantage(Advantage):
 
     @property
     def least_group(self) -> tuple[int, str]:
-        return self.k, "method.advantage.k"
+        return self.k + 1, "method.advantage.k"
 
     def advantages(self, rollout: Rollout) -> Tensor:
         correct, right, count = count_verdicts(rollout)
@@ -88,7 +88,7 @@ PRESETS = (
         inherits="grpo",
         sets={
             "advantage.kind": ("pass_at_k", "Pass@k paper, equations 14 and 15 (analytical derivation)"),
-            "advantage.k": (4, "half of the default group: our choice; the paper varies it with the group's size"),
+            "advantage.k": (4, "half of the default group of 8: our choice"),
         },
     ),
 )

@@ -193,7 +193,11 @@ def test_recorded_parts_have_their_weights_taken_out() -> None:
 @pytest.mark.parametrize(
     ("method", "overrides", "said"),
     [
-        ("pass-at-k", ["method.advantage.k=9"], "method.advantage.k=9 is .*rollout.group_size=8.*Largest valid: 8"),
+        (
+            "pass-at-k",
+            ["method.advantage.k=8"],
+            r"k=8 needs rollout.group_size=9 or more.*got 8\. Largest valid: method.advantage.k=7",
+        ),
         ("pass-at-k", ["rollout.group_size=1"], "nothing to compare"),
         ("maxrl", ["rollout.group_size=1"], "nothing to compare"),
         ("maxrl+entropy-min", [], "needs its verdicts"),

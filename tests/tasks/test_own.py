@@ -84,7 +84,7 @@ def test_rewards_are_weighted_and_none_has_no_part(folder: Path) -> None:
     task = own("task.reward=[rewards.py:exact, rewards.py:brief]", "task.reward_weights=[1, 0.5]")
     asked = [problem(question="1 + 1?", answer="2"), problem(question="1 + 2?", answer="3")]
     first, second = task.judge_many(asked, ["2", "3"], [False, False])
-    assert (first.reward, first.parts, first.correct) == (1.0, {"exact": 1.0, "brief": 0.0}, True)
+    assert (first.reward, first.parts, first.correct) == (1.0, {"exact": 1.0}, True)
     assert (second.reward, second.parts) == (1.5, {"exact": 1.0, "brief": 0.5})
     assert task.reward_range == (0.0, 1.5) and task.threshold == 0.5
     alone = own("task.reward=rewards.py:brief").judge(asked[0], "2")
