@@ -28,6 +28,14 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "rollout.generation_kwargs": ("generation_kwargs",),
     "rollout.drop_truncated": ("mask_truncated_completions",),
     "rollout.engine": ("use_vllm", "vllm_mode", "rollout.name"),
+    "rollout.correction.kind": (
+        *("vllm_importance_sampling_mode", "vllm_importance_sampling_correction", "rollout_is", "rollout_rs"),
+    ),
+    "rollout.correction.cap": (
+        *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap", "rollout_is_threshold"),
+    ),
+    "rollout.correction.delta": ("off_policy_mask_threshold",),
+    "rollout.behind": ("max_off_policy_steps", "max_async_level"),
     "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
     "rollout.vllm.tensor_parallel": (
         *("vllm_tensor_parallel_size", "tensor_parallel_size", "tensor_model_parallel_size"),
@@ -116,6 +124,15 @@ _OTHER_VALUES = {
     "norm_adv_by_std_in_grpo": {"true": "method.advantage.scale=std", "false": "method.advantage.scale=none"},
     "multi_objective_aggregation": {"sum_then_normalize": "method=grpo", "normalize_then_sum": "method=gdpo"},
     "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
+    "vllm_importance_sampling_mode": {
+        "token_truncate": "rollout.correction=token",
+        "token_mask": "rollout.correction=icepop",
+        "sequence_truncate": "rollout.correction=sequence",
+        "sequence_mask": "rollout.correction=mis",
+    },
+    "vllm_importance_sampling_correction": {"false": "rollout.correction=none"},
+    "rollout_is": {"token": "rollout.correction=token", "sequence": "rollout.correction=sequence"},
+    "rollout_rs": {"seq_mean_k1": "rollout.correction=geometric"},
     "use_vllm": {"true": "rollout.engine=vllm_colocate", "false": "rollout.engine=auto"},
     "vllm_mode": {"colocate": "rollout.engine=vllm_colocate", "server": "rollout.engine=vllm_server"},
     "use_peft": {"true": "model.adapter=lora", "false": "model.adapter=none"},
@@ -140,6 +157,8 @@ _OTHER_MEANINGS = {
     "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
     "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
     **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
+    "off_policy_mask_threshold": " It is read where the correction is opsm",
+    **dict.fromkeys(("max_off_policy_steps", "max_async_level"), " It is the exact staleness, not a limit"),
     **dict.fromkeys(("eval_steps", "test_freq"), " It counts rollouts"),
     "log_completions": " It is the number of rollouts from one table to the next",
 }

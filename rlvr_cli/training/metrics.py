@@ -130,10 +130,10 @@ class StepMeter:
         weights, dropped = torch.where(computed, weights, 0), cut & (weights == 0)
         position = 4 * (mismatch.mask.cumsum(dim=1) - 1) // mismatch.mask.sum(dim=1, keepdim=True).clamp(min=1)
         subsets = [computed & chosen for chosen in (position == 0, position == 3)]
-        subsets += [computed & (mismatch.quarter == quarter) for quarter in (0, 3)]
+        subsets += [computed & mismatch.is_short, computed & mismatch.is_long]
         count = computed.sum(dim=1)
         trained, share = count > 0, cut.sum(dim=1).double() / count.clamp(min=1)
-        rows = [trained, *(trained & (mismatch.quarter.squeeze(1) == quarter) for quarter in (0, 3))]
+        rows = [trained, *(trained & extreme.squeeze(1) for extreme in (mismatch.is_short, mismatch.is_long))]
         values = [
             *(distances, k3(torch.zeros_like(differences), differences), ratios > 2, ratios < 0.5),
             *(weights, cut & ~dropped, dropped, computed),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.base import Tokens, quantile
 from rlvr_cli.methods.correction import Correction, log_ratios
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
@@ -54,14 +54,15 @@ class Mismatch:
         log_ratios: (n, T) log(pi_old / pi_sampler).
         mask: (n, T) 1 on valid tokens.
         computed: (n, T) bool, the tokens in the forward pass.
-        quarter: (n, 1) 0 to 3, the quarter of the rollout's rows by length (:func:`length_quarters`).
+        is_short, is_long: (n, 1) bool, by the lengths of the whole rollout (:func:`length_extremes`).
         weights, cut: (n, T) those of the correction, and where its limit has changed them; None without a correction.
     """
 
     log_ratios: Tensor
     mask: Tensor
     computed: Tensor
-    quarter: Tensor
+    is_short: Tensor
+    is_long: Tensor
     weights: Tensor | None = None
     cut: Tensor | None = None
 
@@ -104,7 +105,7 @@ def loss(
         if correction is not None:
             weights, cut = correction.weights(tokens, sampler)
         differences = log_ratios(tokens.old_log_probs, sampler)
-        mismatch = Mismatch(differences, tokens.mask, grad_mask, rows["length_quarter"], weights, cut)
+        mismatch = Mismatch(differences, tokens.mask, grad_mask, rows["is_short"], rows["is_long"], weights, cut)
     coefficients = method.coefficients(tokens, step.count, step.pass_name, step.statistics, sampler_correction=weights)
     total = -(coefficients * outputs.log_probs).sum()
     entropy = None
@@ -141,12 +142,14 @@ def build_tokens(
     )
 
 
-def length_quarters(mask: Tensor) -> Tensor:
-    """Return (N, 1) the quarter, 0 to 3, of each row of ``mask`` (N, T) by its number of tokens among rows with any.
+def length_extremes(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (N, 1) which rows of ``mask`` (N, T) are among the shortest and the longest quarter of those with tokens.
 
-    Rows of equal length share a quarter, the highest of theirs: all truncated ones are among the longest.
+    By the quartiles of the lengths, themselves included: rows of equal length are alike, and may be all in both.
     """
     lengths = mask.sum(dim=1)
-    ordered = lengths[lengths > 0].sort().values
-    rank = torch.searchsorted(ordered, lengths.contiguous(), right=True) - 1
-    return (4 * rank // max(len(ordered), 1)).clamp(min=0).unsqueeze(1)
+    valid = lengths > 0
+    if not valid.any():
+        return valid.unsqueeze(1), valid.unsqueeze(1)
+    low, high = (quantile(lengths[valid], share) for share in (0.25, 0.75))
+    return (valid & (lengths <= low)).unsqueeze(1), (valid & (lengths >= high)).unsqueeze(1)

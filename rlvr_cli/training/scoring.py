@@ -14,7 +14,7 @@ from torch import Tensor
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.objective import length_quarters
+from rlvr_cli.training.objective import length_extremes
 from rlvr_cli.training.packing import TensorRows, pad_rows, pad_values, policy_mask
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
@@ -134,7 +134,7 @@ class Scoring:
         scored_rows |= {"completion_mask": rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)}
         scored_rows |= {"advantages": advantages, "estimated": raw_advantages}
         if "sampler_log_probs" in rows:
-            scored_rows["length_quarter"] = length_quarters(policy_mask(scored_rows))
+            scored_rows["is_short"], scored_rows["is_long"] = length_extremes(policy_mask(scored_rows))
         threshold = self.method.passes.threshold(rollout)
         if threshold is not None:
             scored_rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)

@@ -30,7 +30,7 @@ METHOD_ARGUMENTS: dict[str, str] = {
     "importance_sampling_level": 'method="gspo" has the ratio of the sequence',
     "loss_type": "aggregation.kind",
     "multi_objective_aggregation": 'method="gdpo" is TRL\'s normalize_then_sum',
-    "off_policy_mask_threshold": _NO_EQUIVALENT,
+    "off_policy_mask_threshold": "a correction of rlvr train: rollout.correction=opsm",
     "scale_rewards": "advantage.scale",
     "top_entropy_quantile": "shaping.high_entropy.share",
     **dict.fromkeys(("entropy_coef", "use_adaptive_entropy", "entropy_target"), _NO_EQUIVALENT),

@@ -128,6 +128,19 @@ def test_offloading_moves_states_to_the_computer() -> None:
     assert term(optimizer, "optimizer states") == 0
 
 
+def test_earlier_weights_are_copies_of_what_is_trained() -> None:
+    """On a GPU in host memory, where loading takes one model; on a CPU among the states."""
+    assert of(replace(ONE_GPU, past=5)).host.bytes == 5 * 4 * SEVEN.parameters
+    assert of(replace(ONE_GPU, past=5)).peak == of(ONE_GPU).peak
+    on_cpu = replace(ONE_GPU, gpu=False, autocast=False)
+    assert of(replace(on_cpu, past=5)).peak - of(on_cpu).peak == 5 * 4 * SEVEN.parameters
+    adapted = replace(on_cpu, adapter=Adapter(64), past=3)
+    assert term(of(adapted), "earlier weights") == 3 * 4 * SEVEN.adapter_parameters(64)
+    for behind, copies in ((0, 0), (2, 3)):
+        config = load_config(overrides=[f"rollout.behind={behind}"])
+        assert training_settings(config, Device(False, 8 * GIB, "")).past == copies
+
+
 def test_a_reference_is_a_second_model_but_not_beside_adapters() -> None:
     with_kl = replace(ONE_GPU, reference=True)
     assert of(with_kl).peak - of(ONE_GPU).peak == 4 * SEVEN.parameters

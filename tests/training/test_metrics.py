@@ -9,7 +9,7 @@ import torch
 
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.objective import Mismatch, length_quarters
+from rlvr_cli.training.objective import Mismatch, length_extremes
 from tests.training.harness import method_of
 
 
@@ -60,8 +60,8 @@ def test_the_mismatch_is_that_of_its_definitions() -> None:
     for micro_batch in (tensor[:, :2], tensor[:, 2:]):
         computed = torch.tensor([[True] * micro_batch.shape[1] + [False] * 2])
         ratios = torch.cat([micro_batch, ignored], dim=1)
-        weights, cut = ratios.exp().clamp(max=2.0), ratios.exp() > 2.0
-        meter.add_mismatch(Mismatch(ratios, computed.long(), computed, torch.tensor([[3]]), weights, cut))
+        weights, cut, long = ratios.exp().clamp(max=2.0), ratios.exp() > 2.0, torch.tensor([[True]])
+        meter.add_mismatch(Mismatch(ratios, computed.long(), computed, long, long, weights, cut))
     values, exact, count = meter.summary(meter.take_sums().tolist()), tensor[0].tolist(), len(log_ratios)
     assert values["mismatch/log_prob"] == pytest.approx(sum(map(abs, exact)) / count, rel=1e-12)
     kl = sum(math.exp(ratio) - 1 - ratio for ratio in exact) / count
@@ -76,14 +76,14 @@ def test_the_mismatch_by_position_and_length() -> None:
     """Rows of 8, 4 and 1 tokens, of which the first is among the longest and the last among the shortest."""
     mask = torch.tensor([[1] * 8, [1] * 4 + [0] * 4, [1] + [0] * 7])
     ratios = torch.tensor([[0.1, 0.2, 0, 0, 0, 0, 0.5, 0.7], [0.3, 0, 0, 1, 9, 9, 9, 9], [0.4] + [9] * 7])
-    quarter = torch.tensor([[3], [1], [0]])
+    short, long = torch.tensor([[False], [False], [True], [False]]), torch.tensor([[True], [False], [False], [True]])
     # The first row is out, one token of the second and the whole third are capped; a fourth row is not computed.
     weights = torch.tensor([[0.0], [1.0], [2.0]]).expand(3, 8)
     cut = torch.tensor([[True] * 8, [False, True] + [False] * 6, [True] * 8])
     mask, ratios, weights, cut = (torch.cat([each, each[:1]]) for each in (mask, ratios, weights, cut))
     computed = mask.bool() & torch.tensor([[True], [True], [True], [False]])
     meter = StepMeter(method_of("grpo"), mismatch=True, importance=True)
-    meter.add_mismatch(Mismatch(ratios, mask, computed, torch.cat([quarter, quarter[:1]]), weights, cut))
+    meter.add_mismatch(Mismatch(ratios, mask, computed, short, long, weights, cut))
     values = meter.summary(meter.take_sums().tolist())
     expected = {
         "mismatch/first_quarter": (0.1 + 0.2 + 0.3 + 0.4) / 4,
@@ -100,11 +100,19 @@ def test_the_mismatch_by_position_and_length() -> None:
     assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-6)
 
 
-def test_quarters_of_rows_by_length() -> None:
-    """Rows of equal length share the highest quarter of theirs."""
-    lengths = torch.tensor([5, 1, 2, 9, 3, 9, 9, 9, 0])
-    mask = torch.arange(9) < lengths.unsqueeze(1)
-    assert length_quarters(mask).flatten().tolist() == [1, 0, 0, 3, 1, 3, 3, 3, 0]
+@pytest.mark.parametrize(
+    ("lengths", "short", "long"),
+    [
+        ([5, 1, 2, 9, 3, 9, 9, 9, 0], [1, 2], [9, 9, 9, 9]),
+        ([4, 4, 4, 0], [4, 4, 4], [4, 4, 4]),
+        ([0, 0], [], []),
+    ],
+)
+def test_the_shortest_and_longest_quarter_of_rows(lengths: list[int], short: list[int], long: list[int]) -> None:
+    """A row without tokens counts in neither."""
+    mask = torch.arange(9) < torch.tensor(lengths).unsqueeze(1)
+    found = [torch.tensor(lengths)[each.squeeze(1)].tolist() for each in length_extremes(mask)]
+    assert found == [short, long]
 
 
 def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:
