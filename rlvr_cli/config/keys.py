@@ -45,6 +45,23 @@ _KEYS: dict[str, tuple[str, ...]] = {
         "total_steps",
         "total_training_steps",
     ),
+    "rollout.correction.kind": (
+        *("vllm_importance_sampling_mode", "vllm_importance_sampling_correction", "rollout_is"),
+    ),
+    "rollout.correction.cap": (
+        *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap", "rollout_is_threshold"),
+    ),
+    "rollout.correction.low": ("vllm_importance_sampling_clip_min",),
+    "rollout.correction.delta": ("off_policy_mask_threshold",),
+    "method.entropy_bonus.coef": ("entropy_coef", "entropy_coeff"),
+    "method.entropy_bonus.target": ("entropy_target", "use_adaptive_entropy"),
+    "method.entropy_bonus.min": ("entropy_coef_min",),
+    "method.entropy_bonus.max": ("entropy_coef_max",),
+    "method.entropy_bonus.step": ("entropy_coef_delta",),
+    "method.policy_loss.kind": ("loss_mode",),
+    **{f"method.policy_loss.tau_{sign}": (f"sapo_temperature_{sign}",) for sign in ("pos", "neg")},
+    **{f"method.policy_loss.{name}": (f"vespo_{name}",) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+    "method.advantage.kind": ("multi_objective_aggregation",),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
     "method.policy_loss.eps_low": ("epsilon", "cliprange", "clip_range", "clip_ratio", "clip_ratio_low", "epsilon_low"),
     "method.policy_loss.eps_high": ("epsilon_high", "clip_ratio_high"),
@@ -78,35 +95,67 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "model.adapter.dropout": ("lora_dropout",),
     "model.adapter.targets": ("lora_target_modules", "target_modules"),
     "launch.processes": ("num_processes", "nproc_per_node", "n_gpus_per_node"),
-    "task.data": ("dataset_name", "dataset", "train_files"),
+    "launch.deepspeed": ("deepspeed_config",),
+    "task.data": ("train_dataset", "dataset_name", "dataset", "train_files"),
+    "task.reward": ("reward_funcs", "reward_fn", "custom_reward_function.path"),
 }
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
-# Values of other programs' keys -> the equivalent here; "" = none.
-_OTHER_VALUES = {
+_NONE = {"*": ""}
+# Values of other programs' keys ("*" = any other) -> the equivalent here, one override or several; "" = none.
+_OTHER_VALUES: dict[str, dict[str, str]] = {
     "loss_type": {
         "grpo": "method.aggregation=sequence_mean",
         "dapo": "method.aggregation=token_mean",
         "dr_grpo": "method.aggregation=constant_length",
-        "cispo": "method=cispo",
-        **dict.fromkeys(("bnpo", "luspo", "sapo", "vespo"), ""),
+        "bnpo": "method.aggregation=token_mean",
+        "cispo": "method=cispo method.policy_loss.eps_low=null",
+        **{name: f"method={name}" for name in ("luspo", "sapo", "vespo")},
     },
     "scale_rewards": {
         **dict.fromkeys(("group", "true"), "method.advantage.scale=std"),
         **dict.fromkeys(("none", "false"), "method.advantage.scale=none"),
-        "batch": "",
+        "batch": "method.advantage.scale=batch",
     },
+    "multi_objective_aggregation": {
+        "sum_then_normalize": "method.advantage=group",
+        "normalize_then_sum": "method=gdpo",
+    },
+    "use_adaptive_entropy": {
+        "true": "method.entropy_bonus.target=0.2",
+        "false": "method.entropy_bonus.target=null",
+    },
+    "vllm_importance_sampling_correction": {"true": "rollout.correction=mis", "false": "rollout.correction=none"},
+    "vllm_importance_sampling_mode": {
+        "token_truncate": "rollout.correction=token",
+        "token_mask": "rollout.correction=icepop",
+        "sequence_truncate": "rollout.correction=sequence",
+        "sequence_mask": "rollout.correction=mis",
+    },
+    "rollout_is": {"token": "rollout.correction=token", "sequence": "rollout.correction=sequence"},
+    "loss_mode": {
+        "vanilla": "method=grpo",
+        "geo_mean": "method=gmpo",
+        **{name: f"method={name.replace('_', '-')}" for name in ("gspo", "sapo", "cispo", "clip_cov", "kl_cov")},
+        **dict.fromkeys(("dppo_tv", "dppo_kl"), "method=dppo"),
+        **_NONE,
+    },
+    "use_kl_loss": {"true": "method.kl.beta=0.001", "false": "method.kl.beta=0"},
+    "use_kl_in_reward": {"true": "method=reinforce-pp", "false": "method.kl.beta=0"},
+    **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _NONE),
+    **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _NONE),
     "loss_agg_mode": {
         "token-mean": "method.aggregation=token_mean",
         "seq-mean-token-mean": "method.aggregation=sequence_mean",
         "seq-mean-token-sum-norm": "method.aggregation=constant_length",
-        "seq-mean-token-sum": "",
+        "seq-mean-token-sum": "method.aggregation=sequence_sum",
     },
     "adv_estimator": {
-        **{name: f"method={name}" for name in ("grpo", "rloo")},
+        **{name: f"method={name}" for name in ("grpo", "rloo", "remax", "opo", "gdpo")},
+        "grpo_passk": "method=pass-at-k",
         "gae": "method=ppo",
         "reinforce_plus_plus": "method=reinforce-pp",
-        **dict.fromkeys(("remax", "opo", "grpo_passk", "gpg"), ""),
+        **_NONE,
     },
     "norm_adv_by_std_in_grpo": {"true": "method.advantage.scale=std", "false": "method.advantage.scale=none"},
     "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
@@ -120,9 +169,19 @@ _OTHER_VALUES = {
 _CLIP = " It is the lower bound; the upper one is `method.policy_loss.eps_high`"
 _ROLLOUTS = " It counts rollouts, each of rollout.prompts problems"
 _STEPS = " It counts rollouts, each of update.mini_batches x update.epochs steps"
+_ONLY_TRAINER = " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"
 _PROMPTS = " It counts prompts, each with rollout.group_size completions"
 _OTHER_MEANINGS = {
     "delta": " It is the same above 1 + eps_high",
+    "off_policy_mask_threshold": " It belongs to rollout.correction=opsm",
+    **{f"sapo_temperature_{sign}": " It belongs to method=sapo" for sign in ("pos", "neg")},
+    **{f"vespo_{name}": " It belongs to method=vespo" for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+    **{
+        f"vllm_importance_sampling_{name}": " It belongs to a kind of rollout.correction"
+        for name in ("clip_max", "cap", "clip_min")
+    },
+    **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _ONLY_TRAINER),
+    **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _ONLY_TRAINER),
     "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
     **dict.fromkeys(("adam_beta1", "adam_beta2"), " It takes both: [0.9, 0.999]"),
     **dict.fromkeys(("epsilon", "cliprange", "clip_range", "clip_ratio"), _CLIP),
