@@ -18,16 +18,20 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.betas": ("adam_beta1", "adam_beta2"),
     "optimizer.eps": ("adam_epsilon",),
     "optimizer.lr_schedule": ("lr_scheduler_type", "lr_scheduler"),
+    "optimizer.final_lr_ratio": ("lr_scheduler_kwargs",),
     "optimizer.warmup_rollouts": ("warmup_steps", "warmup_ratio", "lr_warmup_steps"),
     "rollout.group_size": ("num_generations", "n_samples_per_prompt", "num_return_sequences", "rollout.n"),
     "rollout.prompts": ("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"),
     "rollout.max_new_tokens": ("max_completion_length", "max_response_length", "response_length", "generate_max_len"),
     "rollout.drop_truncated": ("mask_truncated_completions",),
     "rollout.engine": ("use_vllm", "vllm_mode", "rollout.name"),
+    "rollout.vllm.server": ("vllm_server_base_url", "vllm_server_host", "vllm_server_port"),
+    "rollout.vllm.sleep": ("vllm_enable_sleep_mode",),
     "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
     "rollout.vllm.tensor_parallel": (
         *("vllm_tensor_parallel_size", "tensor_parallel_size", "tensor_model_parallel_size"),
     ),
+    "update.dropout": ("disable_dropout",),
     "update.max_grad_norm": ("grad_clip", "clip_grad", "max_norm"),
     "update.micro_batch": (
         *("per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -62,6 +66,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     **{f"method.policy_loss.tau_{sign}": (f"sapo_temperature_{sign}",) for sign in ("pos", "neg")},
     **{f"method.policy_loss.{name}": (f"vespo_{name}",) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
     "method.advantage.kind": ("multi_objective_aggregation",),
+    "method.kl.bias_correction": ("use_bias_correction_kl",),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
     "method.policy_loss.eps_low": ("epsilon", "cliprange", "clip_range", "clip_ratio", "clip_ratio_low", "epsilon_low"),
     "method.policy_loss.eps_high": ("epsilon_high", "clip_ratio_high"),
@@ -87,7 +92,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "run.dir": ("output_dir",),
     "run.name": ("run_name", "experiment_name"),
     "model.name": ("model_name_or_path", "model_path", "model.path", "pretrained"),
-    "model.dtype": ("torch_dtype", "bf16", "fp16"),
+    "model.dtype": ("torch_dtype", "bf16", "fp16", "model_init_kwargs"),
     "model.attention": ("attn_implementation",),
     "model.adapter.kind": ("use_peft",),
     "model.adapter.rank": ("lora_r", "lora_rank"),
@@ -142,6 +147,7 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
     },
     "use_kl_loss": {"true": "method.kl.beta=0.001", "false": "method.kl.beta=0"},
     "use_kl_in_reward": {"true": "method=reinforce-pp", "false": "method.kl.beta=0"},
+    "resume_from_checkpoint": _NONE,
     **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _NONE),
     **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _NONE),
     "loss_agg_mode": {
@@ -173,6 +179,11 @@ _ONLY_TRAINER = " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"
 _PROMPTS = " It counts prompts, each with rollout.group_size completions"
 _OTHER_MEANINGS = {
     "delta": " It is the same above 1 + eps_high",
+    "disable_dropout": " It is the opposite",
+    "resume_from_checkpoint": " as a key. Use `rlvr train --resume RUN`",
+    **dict.fromkeys(
+        ("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), " It belongs to method.entropy_bonus.target"
+    ),
     "off_policy_mask_threshold": " It belongs to rollout.correction=opsm",
     **{f"sapo_temperature_{sign}": " It belongs to method=sapo" for sign in ("pos", "neg")},
     **{f"vespo_{name}": " It belongs to method=vespo" for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},

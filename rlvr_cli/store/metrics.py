@@ -189,7 +189,6 @@ METRICS: dict[str, Metric] = {
     ),
     "entropy_coef": Metric(
         "weight of the entropy bonus",
-        training=(RL,),
         of_method=lambda method: method.policy is not None and method.policy.entropy_bonus.is_on,
         decimals=4,
         axis="weight",

@@ -96,7 +96,13 @@ def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) ->
         return f"of runs alone, which know the sampler's log-probs: {run}"
     family = option.partition("_")[0]
     name, overrides = f'method="{family}"' if family in ("sapo", "vespo") else "", []
-    for override in (KEYS.equivalent(option, value) or f"{OTHER_NAMES[option]}={value}").split():
+    equivalent = KEYS.equivalent(option, value) or f"{OTHER_NAMES[option]}={value}"
+    adaptive = f"method.entropy_bonus.target={arguments.entropy_target:g}"
+    if option == "use_adaptive_entropy":
+        equivalent = adaptive
+    elif option.startswith("entropy_coef_"):
+        equivalent = f"{adaptive} {equivalent}"
+    for override in equivalent.split():
         if override.startswith("method="):
             name = f'method="{override.removeprefix("method=")}"'
         else:

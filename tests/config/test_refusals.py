@@ -101,7 +101,9 @@ def test_a_section_of_another_program_has_a_hint_for_each_of_its_keys(tmp_path: 
     for given in ({"overrides": written}, {"config_files": [tmp_path / "verl.yaml"]}):
         with pytest.raises(UserError) as caught:
             load_config(**given)
-        assert [re.findall("`(.*)`", problem) for problem in caught.value.problems] == [[ours] for ours in keys.values()]
+        assert [re.findall("`(.*)`", problem) for problem in caught.value.problems] == [
+            [ours] for ours in keys.values()
+        ]
     with pytest.raises(UserError) as caught:
         load_config(overrides=["optimiser.lr=1", "optimiser.betas=[0, 1]"])
     assert len(caught.value.problems) == 1
