@@ -18,6 +18,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.betas": ("adam_beta1", "adam_beta2"),
     "optimizer.eps": ("adam_epsilon",),
     "optimizer.lr_schedule": ("lr_scheduler_type", "lr_scheduler"),
+    "optimizer.final_lr_ratio": ("lr_scheduler_kwargs",),
     "optimizer.warmup_rollouts": ("warmup_steps", "warmup_ratio", "lr_warmup_steps"),
     "rollout.group_size": ("num_generations", "n_samples_per_prompt", "num_return_sequences", "rollout.n"),
     "rollout.prompts": ("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"),
@@ -34,12 +35,16 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "rollout.correction.cap": (
         *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap", "rollout_is_threshold"),
     ),
+    "rollout.correction.low": ("vllm_importance_sampling_clip_min",),
     "rollout.correction.delta": ("off_policy_mask_threshold",),
     "rollout.behind": ("max_off_policy_steps", "max_async_level"),
+    "rollout.vllm.server": ("vllm_server_base_url", "vllm_server_host", "vllm_server_port"),
+    "rollout.vllm.sleep": ("vllm_enable_sleep_mode",),
     "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
     "rollout.vllm.tensor_parallel": (
         *("vllm_tensor_parallel_size", "tensor_parallel_size", "tensor_model_parallel_size"),
     ),
+    "update.dropout": ("disable_dropout",),
     "update.max_grad_norm": ("grad_clip", "clip_grad", "max_norm"),
     "update.micro_batch": (
         *("per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -57,6 +62,16 @@ _KEYS: dict[str, tuple[str, ...]] = {
         "total_steps",
         "total_training_steps",
     ),
+    "method.entropy_bonus.coef": ("entropy_coef", "entropy_coeff"),
+    "method.entropy_bonus.target": ("entropy_target", "use_adaptive_entropy"),
+    "method.entropy_bonus.min": ("entropy_coef_min",),
+    "method.entropy_bonus.max": ("entropy_coef_max",),
+    "method.entropy_bonus.step": ("entropy_coef_delta",),
+    "method.policy_loss.kind": ("loss_mode",),
+    **{f"method.policy_loss.tau_{sign}": (f"sapo_temperature_{sign}",) for sign in ("pos", "neg")},
+    **{f"method.policy_loss.{name}": (f"vespo_{name}",) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+    "method.advantage.kind": ("multi_objective_aggregation",),
+    "method.kl.bias_correction": ("use_bias_correction_kl",),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
     "method.policy_loss.eps_low": ("epsilon", "cliprange", "clip_range", "clip_ratio", "clip_ratio_low", "epsilon_low"),
     "method.policy_loss.eps_high": ("epsilon_high", "clip_ratio_high"),
@@ -82,7 +97,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "run.dir": ("output_dir",),
     "run.name": ("run_name", "experiment_name"),
     "model.name": ("model_name_or_path", "model_path", "model.path", "pretrained"),
-    "model.dtype": ("torch_dtype", "bf16", "fp16"),
+    "model.dtype": ("torch_dtype", "bf16", "fp16", "model_init_kwargs"),
     "model.attention": ("attn_implementation",),
     "model.adapter.kind": ("use_peft",),
     "model.adapter.rank": ("lora_r", "lora_rank"),
@@ -90,24 +105,56 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "model.adapter.dropout": ("lora_dropout",),
     "model.adapter.targets": ("lora_target_modules", "target_modules"),
     "launch.processes": ("num_processes", "nproc_per_node", "n_gpus_per_node"),
-    "task.data": ("dataset_name", "dataset", "train_files"),
+    "launch.deepspeed": ("deepspeed_config",),
+    "task.data": ("train_dataset", "dataset_name", "dataset", "train_files"),
+    "task.reward": ("reward_funcs", "reward_fn", "custom_reward_function.path"),
 }
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
-# Values of other programs' keys -> the equivalent here; "" = none.
-_OTHER_VALUES = {
+_NONE = {"*": ""}
+# Values of other programs' keys ("*" = any other) -> the equivalent here, one override or several; "" = none.
+_OTHER_VALUES: dict[str, dict[str, str]] = {
     "loss_type": {
         "grpo": "method.aggregation=sequence_mean",
         "dapo": "method.aggregation=token_mean",
         "dr_grpo": "method.aggregation=constant_length",
-        "cispo": "method=cispo",
-        **dict.fromkeys(("bnpo", "luspo", "sapo", "vespo"), ""),
+        "bnpo": "method.aggregation=token_mean",
+        "cispo": "method=cispo method.policy_loss.eps_low=null",
+        **{name: f"method={name}" for name in ("luspo", "sapo", "vespo")},
     },
     "scale_rewards": {
         **dict.fromkeys(("group", "true"), "method.advantage.scale=std"),
         **dict.fromkeys(("none", "false"), "method.advantage.scale=none"),
         "batch": "method.advantage.scale=batch",
     },
+    "multi_objective_aggregation": {
+        "sum_then_normalize": "method.advantage=group",
+        "normalize_then_sum": "method=gdpo",
+    },
+    "use_adaptive_entropy": {
+        "true": "method.entropy_bonus.target=0.2",
+        "false": "method.entropy_bonus.target=null",
+    },
+    "vllm_importance_sampling_correction": {"true": "rollout.correction=mis", "false": "rollout.correction=none"},
+    "vllm_importance_sampling_mode": {
+        "token_truncate": "rollout.correction=token",
+        "token_mask": "rollout.correction=icepop",
+        "sequence_truncate": "rollout.correction=sequence",
+        "sequence_mask": "rollout.correction=mis",
+    },
+    "rollout_is": {"token": "rollout.correction=token", "sequence": "rollout.correction=sequence"},
+    "loss_mode": {
+        "vanilla": "method=grpo",
+        "geo_mean": "method=gmpo",
+        **{name: f"method={name.replace('_', '-')}" for name in ("gspo", "sapo", "cispo", "clip_cov", "kl_cov")},
+        **dict.fromkeys(("dppo_tv", "dppo_kl"), "method=dppo"),
+        **_NONE,
+    },
+    "use_kl_loss": {"true": "method.kl.beta=0.001", "false": "method.kl.beta=0"},
+    "use_kl_in_reward": {"true": "method=reinforce-pp", "false": "method.kl.beta=0"},
+    "resume_from_checkpoint": _NONE,
+    **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _NONE),
+    **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _NONE),
     "loss_agg_mode": {
         "token-mean": "method.aggregation=token_mean",
         "seq-mean-token-mean": "method.aggregation=sequence_mean",
@@ -115,23 +162,14 @@ _OTHER_VALUES = {
         "seq-mean-token-sum": "method.aggregation=sequence_sum",
     },
     "adv_estimator": {
-        **{name: f"method={name}" for name in ("grpo", "rloo")},
+        **{name: f"method={name}" for name in ("grpo", "rloo", "remax", "opo", "gdpo")},
+        "grpo_passk": "method=pass-at-k",
         "gae": "method=ppo",
         "reinforce_plus_plus": "method=reinforce-pp",
-        **{name: f"method={name}" for name in ("remax", "opo", "gdpo")},
-        **dict.fromkeys(("grpo_passk", "gpg"), ""),
+        **_NONE,
     },
     "norm_adv_by_std_in_grpo": {"true": "method.advantage.scale=std", "false": "method.advantage.scale=none"},
-    "multi_objective_aggregation": {"sum_then_normalize": "method=grpo", "normalize_then_sum": "method=gdpo"},
     "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
-    "vllm_importance_sampling_mode": {
-        "token_truncate": "rollout.correction=token",
-        "token_mask": "rollout.correction=icepop",
-        "sequence_truncate": "rollout.correction=sequence",
-        "sequence_mask": "rollout.correction=mis",
-    },
-    "vllm_importance_sampling_correction": {"false": "rollout.correction=none"},
-    "rollout_is": {"token": "rollout.correction=token", "sequence": "rollout.correction=sequence"},
     "rollout_rs": {"seq_mean_k1": "rollout.correction=geometric"},
     "use_vllm": {"true": "rollout.engine=vllm_colocate", "false": "rollout.engine=auto"},
     "vllm_mode": {"colocate": "rollout.engine=vllm_colocate", "server": "rollout.engine=vllm_server"},
@@ -143,9 +181,24 @@ _OTHER_VALUES = {
 _CLIP = " It is the lower bound; the upper one is `method.policy_loss.eps_high`"
 _ROLLOUTS = " It counts rollouts, each of rollout.prompts problems"
 _STEPS = " It counts rollouts, each of update.mini_batches x update.epochs steps"
+_ONLY_TRAINER = " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"
 _PROMPTS = " It counts prompts, each with rollout.group_size completions"
 _OTHER_MEANINGS = {
     "delta": " It is the same above 1 + eps_high",
+    "disable_dropout": " It is the opposite",
+    "resume_from_checkpoint": " as a key. Use `rlvr train --resume RUN`",
+    **dict.fromkeys(
+        ("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), " It belongs to method.entropy_bonus.target"
+    ),
+    "off_policy_mask_threshold": " It belongs to rollout.correction=opsm",
+    **{f"sapo_temperature_{sign}": " It belongs to method=sapo" for sign in ("pos", "neg")},
+    **{f"vespo_{name}": " It belongs to method=vespo" for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+    **{
+        f"vllm_importance_sampling_{name}": " It belongs to a kind of rollout.correction"
+        for name in ("clip_max", "cap", "clip_min")
+    },
+    **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _ONLY_TRAINER),
+    **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _ONLY_TRAINER),
     "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
     **dict.fromkeys(("adam_beta1", "adam_beta2"), " It takes both: [0.9, 0.999]"),
     **dict.fromkeys(("epsilon", "cliprange", "clip_range", "clip_ratio"), _CLIP),
@@ -157,7 +210,6 @@ _OTHER_MEANINGS = {
     "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
     "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
     **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
-    "off_policy_mask_threshold": " It is read where the correction is opsm",
     **dict.fromkeys(("max_off_policy_steps", "max_async_level"), " It is the exact staleness, not a limit"),
     **dict.fromkeys(("eval_steps", "test_freq"), " It counts rollouts"),
     "log_completions": " It is the number of rollouts from one table to the next",

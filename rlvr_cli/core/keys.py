@@ -39,7 +39,8 @@ class Schema:
     Attributes:
         name: name of the root in messages.
         other_names: names in other programs, some with their section -> key.
-        other_values: such a name -> its value -> the equivalent here; "" = none.
+        other_values: such a name -> its value ("*" = any other) -> the equivalent here, one override or several
+            separated by blanks; "" = none.
         other_meanings: such a name -> the difference of its values.
         command: the command that lists the keys; "" = messages list them.
         include: whether files may include other files.
@@ -130,7 +131,8 @@ class Schema:
 
     def key_of(self, path: KeyPath) -> KeyPath:
         """Return `path`, or the key whose value contains it."""
-        return next((path[:length] for length in range(1, len(path)) if not self.variants(path[:length])), path)
+        starts = (path[:length] for length in range(1, len(path)))
+        return next((start for start in starts if self.is_known(start) and not self.variants(start)), path)
 
     @cached_property
     def section_names(self) -> tuple[str, ...]:
@@ -154,6 +156,12 @@ class Schema:
         return named or [
             key for key in self.keys if key.name == alias or word in key.name or word in key.meaning.lower()
         ]
+
+    def equivalent(self, name: str, value: Any) -> str | None:
+        """Return the overrides equivalent to `name=value` of another program; "" = none, None = unknown."""
+        values = self.other_values.get(name, {})
+        written = str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else "*"
+        return values.get(written, values.get("*"))
 
     def suggest(self, path: Sequence[str], chosen: Variant | None = None) -> str | None:
         """Return the most likely key for the unknown `path`.

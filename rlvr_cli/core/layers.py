@@ -111,7 +111,12 @@ class Merged:
             key_path = (*path, key)
             self.layers[key_path] = layer
             if not self.schema.variants(key_path):
-                below[key] = self.schema.canonical(key_path, value)
+                unknown = isinstance(value, dict) and not self.schema.is_known(key_path)
+                if unknown and isinstance(below.setdefault(key, {}), dict):
+                    # One message for each key of another program's section.
+                    self._merge(key_path, below[key], value, layer)
+                else:
+                    below[key] = self.schema.canonical(key_path, value)
                 continue
             plain = self.schema.plain_key(key_path)
             refused = dict if plain and self.schema.takes_list((*key_path, plain)) else (dict, list)
@@ -288,4 +293,4 @@ def _drop(schema: Schema, data: Any, path: KeyPath) -> None:
         else:
             values.clear()
         return
-    del values[path[-1]]
+    values.pop(path[-1], None)  # an unknown section has a fault for each of its keys

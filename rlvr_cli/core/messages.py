@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, normalize_name, schema_of
 from rlvr_cli.core.section import Section
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.text import did_you_mean, nearest
 from rlvr_cli.core.yaml import KeyPath, yaml_text
 
 _PLAIN = re.compile(r"[^\s\"'`]+")
@@ -49,8 +49,30 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
-        by_path.setdefault(path, Fault(path, value_path, _fault_message(schema, detail, path, value_path, data)))
+        if detail["type"] == "extra_forbidden" and (leaves := _foreign_keys(schema, path, value_at(data, path))):
+            for leaf in leaves:
+                alone = functools.reduce(lambda value, key: {key: value}, reversed(leaf), value_at(data, leaf))
+                by_path.setdefault(leaf, Fault(path, leaf, _unknown_key_message(schema, path, alone)))
+        else:
+            by_path.setdefault(path, Fault(path, value_path, _fault_message(schema, detail, path, value_path, data)))
     return list(by_path.values())
+
+
+def _foreign_keys(schema: Schema, path: KeyPath, value: Any) -> list[KeyPath]:
+    """Return the paths of all keys in a section of another program; none for another unknown key or section."""
+    leaves, section = list(_leaves(path, value)), nearest(str(path[0]), fields(schema.root))
+    misspelled = section is not None and all(schema.is_known((section, *leaf[1:])) for leaf in leaves)
+    foreign = any(normalize_name(str(leaf[-1])) in schema.other_names for leaf in leaves)
+    return leaves if len(path) == 1 and foreign and not misspelled else []
+
+
+def _leaves(path: KeyPath, value: Any) -> Iterator[KeyPath]:
+    """Yield the paths of the values in nested mappings."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves((*path, key), inner)
+    else:
+        yield path
 
 
 def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
@@ -169,10 +191,9 @@ def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     misleads = not guess or (written != path and guess not in schema.section_names)
     as_written = section or name in schema.other_names or misleads
     guess = schema.suggest([str(step) for step in written], chosen if section else None) if as_written else guess
-    value = str(value).lower() if isinstance(value, bool) else value
-    equivalent = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
+    equivalent = schema.equivalent(name, value)
     if equivalent == "":
-        return f"unknown key. {name}={value} has no equivalent"
+        return f"unknown key. {name}={yaml_text(value)} has no equivalent{schema.other_meanings.get(name, '')}"
     guess = equivalent or guess
     if guess == dotted_name(path) and "." in key:
         steps = reversed(key.split("."))

@@ -221,7 +221,7 @@ METRICS: dict[str, Metric] = {
     ),
     "entropy_coef": Metric(
         "weight of the entropy bonus",
-        training=(RL,),
+        of_method=lambda method: method.policy is not None and method.policy.entropy_bonus.is_on,
         decimals=4,
         axis="weight",
         note="Of an entropy bonus (method.entropy_bonus); 0 while an adaptive one is off.",

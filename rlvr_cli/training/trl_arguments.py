@@ -9,6 +9,7 @@ from typing import Any
 
 from trl import GRPOConfig
 
+from rlvr_cli.config.keys import KEYS, OTHER_NAMES
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Advantage, PolicyLoss
@@ -19,31 +20,15 @@ from rlvr_cli.methods.names import METHODS
 
 MethodComponent = Advantage | PolicyLoss | Passes
 
-_NO_EQUIVALENT = "not built in; write a method, starting with `rlvr new method NAME`"
-# TRL's arguments that the method decides, so that setting them would silently have no effect -> the replacement: a key
-# below `method`, or a sentence. Replacements of single values are in `_VALUE_REPLACEMENTS`.
-METHOD_ARGUMENTS: dict[str, str] = {
-    "beta": "kl.beta",
-    "delta": "policy_loss.dual_clip",
-    "epsilon": "policy_loss.eps_low",
-    "epsilon_high": "policy_loss.eps_high",
-    "importance_sampling_level": 'method="gspo" has the ratio of the sequence',
-    "loss_type": "aggregation.kind",
-    "multi_objective_aggregation": 'method="gdpo" is TRL\'s normalize_then_sum',
-    "off_policy_mask_threshold": "a correction of rlvr train: rollout.correction=opsm",
-    "scale_rewards": "advantage.scale",
-    "top_entropy_quantile": "shaping.high_entropy.share",
-    **dict.fromkeys(("entropy_coef", "use_adaptive_entropy", "entropy_target"), _NO_EQUIVALENT),
-    **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _NO_EQUIVALENT),
-    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos"), _NO_EQUIVALENT),
-    **dict.fromkeys(("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"), _NO_EQUIVALENT),
-}
-_VALUE_REPLACEMENTS: dict[tuple[str, Any], str] = {
-    ("loss_type", "cispo"): 'method="cispo" with overrides=["policy_loss.eps_low=null"] is TRL\'s',
-    ("loss_type", "luspo"): 'method="gspo" with overrides=["aggregation=constant_length"] is 1 / '
-    "max_completion_length of it",
-    **{("loss_type", kind): _NO_EQUIVALENT for kind in ("bnpo", "sapo", "vespo")},
-}
+# TRL's arguments that the method decides, so that setting them would silently have no effect. Their equivalents are
+# those of the command line (config/keys.py).
+METHOD_ARGUMENTS = (
+    *("beta", "delta", "epsilon", "epsilon_high", "importance_sampling_level", "loss_type", "scale_rewards"),
+    *("multi_objective_aggregation", "off_policy_mask_threshold", "top_entropy_quantile"),
+    *("entropy_coef", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target"),
+    *("use_adaptive_entropy", "sapo_temperature_neg", "sapo_temperature_pos"),
+    *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+)
 
 # Of every training: data in our order; no saving, logging and reporting by transformers.
 COMMON_ARGUMENTS: dict[str, Any] = {
@@ -100,16 +85,30 @@ def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
 
 
 def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) -> str:
-    value = getattr(arguments, option)
-    replacement = _VALUE_REPLACEMENTS.get((option, value), METHOD_ARGUMENTS[option])
-    if " " in replacement:
-        return replacement
-    key = f'the key {replacement}: overrides=["{replacement}=..."]'
+    """Return the arguments of the trainer in place of ``option``, as Python."""
+    value, more = getattr(arguments, option), ""
     if option == "delta":
-        return f"{key}, the same for a delta above 1 + eps_high"
+        more = ", the same for a delta above 1 + eps_high"
     if option == "epsilon_high" and (isinstance(method.policy_loss, CISPO) or arguments.loss_type == "cispo"):
-        return f"{key}, TRL's value minus 1, since TRL's is the largest weight itself"
-    return key
+        value, more = value - 1, ", TRL's value minus 1, since TRL's is the largest weight itself"
+    if option == "off_policy_mask_threshold":
+        run = f"`rlvr train rollout.correction=opsm {OTHER_NAMES[option]}={value}`"
+        return f"of runs alone, which know the sampler's log-probs: {run}"
+    family = option.partition("_")[0]
+    name, overrides = f'method="{family}"' if family in ("sapo", "vespo") else "", []
+    equivalent = KEYS.equivalent(option, value) or f"{OTHER_NAMES[option]}={value}"
+    adaptive = f"method.entropy_bonus.target={arguments.entropy_target:g}"
+    if option == "use_adaptive_entropy":
+        equivalent = adaptive
+    elif option.startswith("entropy_coef_"):
+        equivalent = f"{adaptive} {equivalent}"
+    for override in equivalent.split():
+        if override.startswith("method="):
+            name = f'method="{override.removeprefix("method=")}"'
+        else:
+            overrides.append(f'"{override.removeprefix("method.")}"')
+    listed = f"overrides=[{', '.join(overrides)}]" if overrides else ""
+    return ", ".join(filter(None, (name, listed))) + more
 
 
 def resolve_method(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,9 @@ def test_a_file_that_is_no_configuration_is_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "ours"),
     [
-        ("loss_type=cispo", "method=cispo"),
+        ("loss_type=cispo", "method=cispo method.policy_loss.eps_low=null"),
+        ("loss_type=bnpo", "method.aggregation=token_mean"),
+        ("use_adaptive_entropy=true", "method.entropy_bonus.target=0.2"),
         ("loss_type=dr_grpo", "method.aggregation=constant_length"),
         ("scale_rewards=false", "method.advantage.scale=none"),
         ("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean", "method.aggregation=sequence_mean"),
@@ -84,4 +87,23 @@ def test_a_file_that_is_no_configuration_is_not_shown(tmp_path: Path) -> None:
 def test_a_hint_for_another_librarys_value_works_when_it_is_followed(written: str, ours: str) -> None:
     with pytest.raises(UserError, match=f"Did you mean `{ours}`"):
         load_config(overrides=[written])
-    load_config(overrides=[ours])
+    load_config(overrides=ours.split())
+
+
+def test_a_section_of_another_program_has_a_hint_for_each_of_its_keys(tmp_path: Path) -> None:
+    keys = {"rollout.n": "rollout.group_size", "actor.clip_ratio_high": "method.policy_loss.eps_high"}
+    keys |= {"actor.entropy_coeff": "method.entropy_bonus.coef", "actor.optim.lr": "optimizer.lr"}
+    written = [f"actor_rollout_ref.{key}=0.3" for key in keys]
+    (tmp_path / "verl.yaml").write_text(
+        "actor_rollout_ref:\n  rollout: {n: 8}\n  actor:\n    clip_ratio_high: 0.3\n    entropy_coeff: 0.001\n"
+        "    optim: {lr: 0.1}\n"
+    )
+    for given in ({"overrides": written}, {"config_files": [tmp_path / "verl.yaml"]}):
+        with pytest.raises(UserError) as caught:
+            load_config(**given)
+        assert [re.findall("`(.*)`", problem) for problem in caught.value.problems] == [
+            [ours] for ours in keys.values()
+        ]
+    with pytest.raises(UserError) as caught:
+        load_config(overrides=["optimiser.lr=1", "optimiser.betas=[0, 1]"])
+    assert len(caught.value.problems) == 1

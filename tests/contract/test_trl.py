@@ -134,22 +134,22 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
     """TRL's own loss does not run, so what configures it would silently do nothing. What does decide it is named."""
     method = method_of("grpo")
     for option, value, said in (
-        ("loss_type", "grpo", "aggregation.kind"),
-        ("loss_type", "cispo", 'method="cispo"'),
-        ("loss_type", "luspo", 'method="gspo"'),
-        ("loss_type", "sapo", "rlvr new method NAME"),
-        ("loss_type", "vespo", "rlvr new method NAME"),
-        ("loss_type", "bnpo", "rlvr new method NAME"),
-        ("scale_rewards", "none", "advantage.scale"),
-        ("scale_rewards", "batch", "advantage.scale"),
-        ("multi_objective_aggregation", "normalize_then_sum", 'method="gdpo"'),
+        ("loss_type", "grpo", 'overrides=\\["aggregation=sequence_mean"'),
+        ("loss_type", "cispo", 'method="cispo", overrides=\\["policy_loss.eps_low=null"'),
+        ("loss_type", "sapo", 'method="sapo"'),
+        ("loss_type", "bnpo", "aggregation=token_mean"),
+        ("scale_rewards", "none", "advantage.scale=none"),
+        ("scale_rewards", "batch", "advantage.scale=batch"),
+        ("use_adaptive_entropy", True, "entropy_bonus.target=0.2"),
+        ("entropy_coef", 0.01, "entropy_bonus.coef=0.01"),
+        ("off_policy_mask_threshold", 0.5, "rlvr train rollout.correction=opsm rollout.correction.delta=0.5"),
         ("delta", 1.5, "policy_loss.dual_clip.*, the same for a delta above 1 \\+ eps_high"),
         ("beta", 0.1, "kl.beta"),
         ("epsilon", 0.1, 'overrides=\\["policy_loss.eps_low='),
         ("epsilon_high", 0.4, "policy_loss.eps_high"),
         ("top_entropy_quantile", 0.2, "shaping.high_entropy.share"),
         ("importance_sampling_level", "sequence", 'method="gspo"'),
-        ("sapo_temperature_pos", 2.0, "rlvr new method NAME"),
+        ("sapo_temperature_pos", 2.0, 'method="sapo", overrides=\\["policy_loss.tau_pos=2.0"'),
     ):
         settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, option: value}
         with pytest.raises(ValueError, match=f"the method grpo decides.*{option} .*{said}"):

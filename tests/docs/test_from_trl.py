@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import inspect
 import json
 import re
@@ -15,15 +16,30 @@ import pytest
 import trl
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from rlvr_cli.config.keys import KEYS, OTHER_NAMES
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.yaml import parse
+from rlvr_cli.methods.names import METHODS, MODIFIERS
+from rlvr_cli.training.trl_arguments import METHOD_ARGUMENTS, apply_method, resolve_method
 from tests.commands import ROOT, run_in
 
 PAGE = (ROOT / "docs" / "from-trl.md").read_text(encoding="utf-8")
 LAB = ROOT / "rlvr_cli" / "models" / "lab" / "kk"
-ROWS = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in re.findall(r"^\| `.*$", PAGE, re.MULTILINE)]
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(title: str) -> list[tuple[str, ...]]:
+    lines = re.findall(r"^\| `.*$", section(title), re.MULTILINE)
+    return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines]
+
+
+ROWS, VALUES, FROM_HERE = rows("What is what"), rows("Values"), rows("From here to TRL")
 UPDATES = 2
 
 
@@ -37,26 +53,121 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([\w.]+)`", cell)
 
 
-def test_the_table_has_names_and_defaults_of_both_sides() -> None:
-    fields = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
-    arguments = set(inspect.signature(GRPOTrainer).parameters)
-    config: Any = load_config(model="Qwen/Qwen2.5-0.5B-Instruct")
-    compared = 0
-    for theirs, ours, default_there, default_here in ROWS:
-        assert set(names(theirs)) <= {*fields, *arguments} and names(theirs), theirs
-        for key in names(ours):
-            assert KEYS.is_known(tuple(key.split("."))), key
-        known = {OTHER_NAMES[name] for name in names(theirs) if name in OTHER_NAMES}
-        assert known <= set(names(ours)), theirs
-        if len(names(theirs)) == len(names(ours)) == 1 and re.fullmatch(r"\S+", default_there):
-            value: Any = config
-            for part in names(ours)[0].split("."):
-                value = getattr(value, part)
-            value = list(value) if isinstance(value, tuple) else value
-            assert parse(default_here).data == value, ours
-            assert parse(default_there).data == fields[names(theirs)[0]], theirs
-            compared += 1
-    assert len(ROWS) >= 30 and compared >= 15
+FIELDS = [field.name for field in dataclasses.fields(GRPOConfig)]
+
+
+def test_every_option_of_trl_is_in_the_table_or_in_the_list() -> None:
+    tables = [name for theirs, *_ in ROWS for name in names(theirs)]
+    listed = names(section("What is what").partition("In `PolicyTrainer` alone")[2])
+    listed.remove("PolicyTrainer")
+    everything = [*tables, *listed]
+    assert len(everything) == len(set(everything))
+    assert set(FIELDS) - set(everything) == set()
+    assert set(everything) - set(FIELDS) <= set(inspect.signature(GRPOTrainer).parameters) - {"args"}
+
+
+@pytest.mark.parametrize(("theirs", "keys"), [(name, names(row[1])) for row in ROWS for name in names(row[0])])
+def test_the_command_line_names_the_key_of_the_table(theirs: str, keys: list[str]) -> None:
+    """`model` and `temperature` are names here too, so that they are followed by another message or by none."""
+    if theirs in ("model", "temperature", "top_p", "top_k"):
+        return
+    with pytest.raises(UserError) as caught:
+        load_config(overrides=[f"{theirs}=0.5"])
+    (problem,) = caught.value.problems
+    assert any(key in problem for key in (*keys, "rlvr train --resume RUN")) and theirs in problem
+
+
+def allowed(option: str) -> set[str]:
+    """The values that TRL's own code compares the option with."""
+    source = inspect.getsource(grpo_trainer)
+    lists = re.findall(rf"\b{option} (?:==|in|not in) (\[[^\]]*\]|\"\w+\")", source)
+    return {value for found in lists for value in re.findall(r'"(\w+)"', found)}
+
+
+@pytest.mark.parametrize(
+    ("option", "least"),
+    [
+        ("loss_type", 8),
+        ("scale_rewards", 2),
+        ("multi_objective_aggregation", 2),
+        ("importance_sampling_level", 2),
+        ("vllm_importance_sampling_mode", 4),
+    ],
+)
+def test_every_value_has_a_row(option: str, least: int) -> None:
+    named = {theirs.strip("`").partition("=")[2] for theirs, *_ in VALUES if theirs.startswith(f"`{option}=")}
+    assert allowed(option) <= named and len(named) >= least <= len(allowed(option)) + 1
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(row[0].strip("`"), row[1].strip("`")) for row in VALUES])
+def test_a_value_has_the_hint_of_its_row_which_loads(theirs: str, ours: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"Did you mean `{ours}`?")):
+        load_config(overrides=[theirs])
+    server = ["rollout.vllm.server=http://localhost:8000"] if ours.endswith("vllm_server") else []
+    load_config(overrides=[*ours.split(), *server])
+
+
+NUMBERS = {"delta": 5.0, "epsilon": 0.1, "top_entropy_quantile": 0.3, "use_adaptive_entropy": True}
+OPTIONS = [(option, NUMBERS.get(option, 0.25)) for option in METHOD_ARGUMENTS if not allowed(option)]
+OPTIONS += [(option, value) for option in METHOD_ARGUMENTS for value in sorted(allowed(option))]
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
+OPTIONS = [(option, value) for option, value in [*OPTIONS, ("scale_rewards", "none")] if value != DEFAULTS[option]]
+
+
+@pytest.mark.parametrize(("option", "value"), OPTIONS)
+def test_a_trainer_names_arguments_that_it_takes(tmp_path: Path, option: str, value: Any) -> None:
+    config = GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **{option: value})
+    with pytest.raises(ValueError, match=rf"Remove: {option} \(") as caught:
+        apply_method(config, resolve_method("grpo"))
+    message = str(caught.value)
+    method = re.search(r'method="([\w-]+)"', message)
+    overrides = re.findall(r'"([\w.]+=[^"]*)"', message.partition("overrides=[")[2])
+    run = re.search(r"`rlvr train (.*)`", message)
+    assert method or overrides or run
+    if run:
+        load_config(overrides=run[1].split())
+    else:
+        resolve_method(method[1] if method else "grpo", overrides)
+
+
+def test_every_method_and_modifier_has_a_row() -> None:
+    first = [name for row in FROM_HERE for name in re.findall(r"`([\w.-]+)`", row[0])]
+    assert len(first) == len(set(first))
+    ours = {name for name in first if "." not in name}
+    assert ours == {*METHODS, *MODIFIERS}
+    for key in set(first) - ours:
+        assert KEYS.is_known(tuple(key.split("."))), key
+
+
+def test_what_the_rows_name_of_trl_is_there() -> None:
+    for row in FROM_HERE:
+        for name in re.findall(r"`([\w.]+)(?:=\w+)?`", row[1]):
+            if name.startswith("trl."):
+                package, _, attribute = name.rpartition(".")
+                assert hasattr(importlib.import_module(package), attribute) or importlib.util.find_spec(name), name
+            elif name not in KEYS.key_names and name not in MODIFIERS:
+                assert name in FIELDS or hasattr(trl, name) or name == "overlong", name
+
+
+COMPARED = [row for row in ROWS if len(names(row[0])) == len(names(row[1])) == 1 and re.fullmatch(r"\S+", row[2])]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [row[:2] for row in ROWS])
+def test_the_table_has_names_of_both_sides(theirs: str, ours: str) -> None:
+    for key in names(ours):
+        assert KEYS.is_known(tuple(key.split("."))), key
+    assert {OTHER_NAMES[name] for name in names(theirs) if name in OTHER_NAMES} <= set(names(ours))
+
+
+@pytest.mark.parametrize("row", COMPARED)
+def test_the_table_has_the_defaults_of_both_sides(row: tuple[str, ...]) -> None:
+    theirs, ours, default_there, default_here = row
+    value: Any = load_config(model="Qwen/Qwen2.5-0.5B-Instruct")
+    for part in names(ours)[0].split("."):
+        value = getattr(value, part)
+    assert parse(default_here).data == (list(value) if isinstance(value, tuple) else value)
+    assert parse(default_there).data == (DEFAULTS | {"gradient_checkpointing": True})[names(theirs)[0]]
+    assert len(COMPARED) >= 30
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +229,6 @@ def test_both_have_the_same_updates(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_of_trl_get_the_names_here(folder: Path) -> None:
-    keys = {name: key for name, key in OTHER_NAMES.items() if name in dir(GRPOConfig)}
+    keys = {name: key for name, key in OTHER_NAMES.items() if name in FIELDS}
     (done,) = run_in(folder, ("train", *(f"{name}=8" for name in keys)))
     assert len(keys) > 20 and all(f"{name}=8" in done.err for name in keys)
