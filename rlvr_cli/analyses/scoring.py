@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.analyses.saved_rollout import Policy, SavedRollout, read_rollout
+from rlvr_cli.config.load import preset_of_task
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.gdpo import part_columns
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.opd import check_teacher
 from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.models.load import load_model
+from rlvr_cli.training.teacher import resolve_teacher
 
 Rows = Sequence[dict[str, Any]]
 # Tolerance between log-probs of the sampling and the scoring code for the same weights, float32.
@@ -177,6 +181,7 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
     else:
         log_probs, entropies = load_policy(saved, saved.current).score(rows)
     reference, initial = _score_base(saved, methods)
+    teacher = _score_teacher(saved, methods)
     ids, mask = pad([row["token_ids"] for row in rows])
     rewards = [row["clean_reward"] for row in rows]
     greedy = [row.get("greedy", {}).get("reward") for row in rows]
@@ -195,6 +200,7 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
         old_log_probs=old_log_probs,
         entropies=old_entropies,
         ref_log_probs=reference,
+        teacher_log_probs=teacher,
         initial_entropy=initial,
         correct=torch.tensor([row["correct"] for row in rows]),
         parts=torch.tensor(parts, dtype=torch.float64),
@@ -219,6 +225,20 @@ def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor 
         return None, None
     base = load_policy(saved, saved.base)
     return base.score(saved.rows)[0] if reference else None, _initial_entropy(saved, base, methods) if initial else None
+
+
+def _score_teacher(saved: SavedRollout, methods: Sequence[Method]) -> Tensor | None:
+    """Return log-probs under the methods' teacher; None without one. Raises UserError for several teachers."""
+    taught = [method for method in methods if method.advantage.needs_teacher]
+    for method in taught:
+        check_teacher(method.name, method.advantage)
+    if len({method.teacher for method in taught}) > 1:
+        raise UserError(f"{', '.join(method.name for method in taught)}: these methods have different teachers.")
+    if not taught:
+        return None
+    name = preset_of_task(str(taught[0].teacher), saved.config.task.name)
+    teacher = resolve_teacher(name, Path(saved.config.run.dir)).name
+    return load_policy(saved, Policy(saved.current.step, teacher)).score(saved.rows)[0]
 
 
 def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:

@@ -114,7 +114,9 @@ class MethodSheet:
 
     @property
     def example(self) -> str:
-        return f"rlvr train --method {'+'.join(preset.file or preset.name for preset in self.presets)}"
+        taught = any("advantage.teacher" in preset.sets for preset in self.presets)
+        name = "+".join(preset.file or preset.name for preset in self.presets)
+        return f"rlvr train --method {name}{' method.advantage.teacher=RUN' * taught}"
 
 
 def validate_name(text: str) -> str:

@@ -104,6 +104,7 @@ PRESETS = (
         inherits="grpo",
         sets={
             "advantage.kind": ("teacher", "the article: minus the reverse KL of each token as its advantage"),
+            "advantage.teacher": (None, "to be set: a model with the policy's tokenizer"),
             "advantage.clip": (10.0, "our choice, against tokens that the teacher rules out; the article has none"),
             "advantage.reward_weight": (0.0, "the article: no reward but the teacher's"),
             "policy_loss.kind": ("ppo_clip", "as grpo here; tinker-cookbook: the unclipped ratio, or PPO's"),

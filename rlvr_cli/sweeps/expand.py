@@ -47,7 +47,6 @@ from rlvr_cli.sweeps.rows import (
 )
 from rlvr_cli.sweeps.search_space import Space, read_search_space
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
-from rlvr_cli.training.teacher import find_teacher
 
 SHOWN_TRIALS = 3
 
@@ -194,7 +193,6 @@ def make_trial(
     config = load_config([SweepRow(tuple(base), combination_layers(common, combination))], import_files=True)
     check_training(config)
     check_readable(config)
-    find_teacher(config)
     id_ = config_digest(config)
     name = make_unique(combination_name(combination, shorts, config.method.name), id_, taken)
     return Trial(name, id_, method, tuple(overrides), merge_values(combination), config, row)

@@ -26,6 +26,7 @@ from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
 from rlvr_cli.sweeps.naming import config_digest, make_unique
 from rlvr_cli.sweeps.search_space import axis_name, categories
 from rlvr_cli.sweeps.slurm_queue import visible_jobs
+from rlvr_cli.training.teacher import find_teacher
 
 SHOWN = 6
 
@@ -75,7 +76,9 @@ class PreparedSweep:
 
 
 def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
-    """Return the plan, unwritten; known trials keep name and run. Raises UserError for a foreign folder or run."""
+    """Return the plan, unwritten; known trials keep name and run. Raises UserError for a foreign folder or run, or no teacher."""
+    for trial in sweep.trials:
+        find_teacher(trial.config)
     previous = folder.read_plan() if folder.exists() else None
     if previous is None and folder.path.exists() and _is_foreign(folder.path):
         raise UserError(

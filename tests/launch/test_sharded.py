@@ -35,12 +35,14 @@ WAYS = {
         "method.kl.beta=0.1 rollout.engine=transformers update.micro_batch=1",
         "method.kl.beta=0.1 model.adapter.kind=lora "
         "validation.every=2 validation.problems=4 validation.samples=2 validation.pass_at=[1,2]",
+        "--method opd method.advantage.teacher=lab method.advantage.reward_weight=1 method.kl.beta=0.1",
         "--method sft rollout.max_new_tokens=60 method.demonstrations=16 update.micro_batch=2",
     ],
 )
 def test_every_way_to_divide_makes_the_run_of_ddp(tmp_path: Path, settings: str) -> None:
-    """Also what reads the weights: a reference policy, divided too; `generate`, with completions of other lengths;
-    adapters, with the reference that they are without; evaluations; and micro-batches, whose gradients are summed."""
+    """Also what reads the weights: a reference policy and a teacher, divided too; `generate`, with completions of other
+    lengths; adapters, with the reference that they are without; evaluations; micro-batches, whose gradients are summed.
+    """
     arguments = (f"run.dir={tmp_path}", *NARROW, *SMALL, *settings.split())
     finish(start("--processes", "2", "run.name=ddp", *arguments))
     for name, way in WAYS.items():
