@@ -32,12 +32,13 @@ def comparison_of(tables: Tables, *, metric: str = "avg@4", baseline: str = "grp
         name: {Replicate(seed): RunScores(cast(Any, None), row, spent) for seed, row in table.items()}
         for name, table in tables.items()
     }
+    controls = tuple(name for name in CONTROLS if name in tables)
     problems = len(next(iter(next(iter(tables.values())).values())))
     scores = TaskScores(
         request=CompareRequest((), Path()),
         arms=arms,
         baseline=baseline,
-        controls={name: CONTROLS for name in tables if name not in CONTROLS},
+        controls={name: controls for name in tables if controls and name not in controls},
         by_path={},
         metric=metric,
         samples=4,
@@ -144,7 +145,7 @@ def test_the_controls_of_an_arm_have_its_settings_or_at_least_its_task(swept: Pa
             f"grpo lr={rate}": {f"grpo+{control}-reward lr={rate}" for control in ("random", "majority")}
             for rate in ("0.001", "0.0001")
         },
-        "dapo": {
+        "dapo lr=0.01": {
             f"grpo+{control}-reward lr={rate}" for control in ("random", "majority") for rate in ("0.001", "0.0001")
         },
     }
