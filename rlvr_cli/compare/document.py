@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.compare.results import ArmCurve, ArmOnTask, ArmOverTasks, ArmResult, Comparison, TaskComparison
 from rlvr_cli.compare.words import (
     VERDICTS,
+    control_sentence,
     describe_comparison,
     format_cost,
     format_p,
@@ -139,6 +140,7 @@ def _on_task(comparison: TaskComparison, row: ArmOnTask) -> dict[str, Any]:
             "reached": list(curve.reached),
         },
         "sentence": None if row.contrast is None else sentence(comparison, row),
+        **_above(row, control_sentence(comparison, comparison.scores.metric, row)),
     }
 
 
@@ -149,6 +151,7 @@ def _over_tasks(comparison: Comparison, row: ArmOverTasks) -> dict[str, Any]:
         **_contrast(row, "outcomes"),
         "scores": {name: column.tolist() for name, column in zip(comparison.tasks, row.scores.T, strict=True)},
         "sentence": None if row.contrast is None else mean_sentence(comparison, row),
+        **_above(row, control_sentence(comparison.first, comparison.metric, row, " on the mean")),
     }
 
 
@@ -159,6 +162,16 @@ def _contrast(row: ArmResult, *names: str) -> dict[str, Any]:
         return {**dict.fromkeys(("difference", "p_holm", *names)), "verdict": row.verdict}
     fields = {name: value if (value := getattr(contrast, name)) is None else asdict(value) for name in names}
     return {"difference": contrast.difference.as_json(), "p_holm": contrast.p_holm, **fields, "verdict": row.verdict}
+
+
+def _above(row: ArmResult, text: str | None) -> dict[str, Any]:
+    """Return the contrast of an arm with the best of its controls, if it has any."""
+    above = row.above
+    if above is None:
+        return {}
+    difference = above.difference.as_json()
+    fields = {"arm": above.base, "difference": difference, "p_holm": above.p_holm, "verdict": above.verdict}
+    return {"control": {**fields, "sentence": text}}
 
 
 def task_tables(comparison: TaskComparison) -> list[Table]:
@@ -172,6 +185,10 @@ def task_tables(comparison: TaskComparison) -> list[Table]:
     for row in comparison.rows:
         costs = ["1x" if row.contrast is None else format_cost(row, cost) for cost in COSTS]
         rows.append([*_cells(metric, row), *costs])
+    if any(row.above for row in comparison.rows):
+        header.append("above its control [95%]")
+        for cells, row in zip(rows, comparison.rows, strict=True):
+            cells.append(with_interval(metric, row.above.difference, signed=True) if row.above else "")
     table = _result_table(header, rows, tested=comparison.tested)
     curves = [(row.arm, row.curve) for row in comparison.rows if row.curve is not None]
     return [table, _curve_table(comparison, curves)] if curves else [table]

@@ -11,7 +11,7 @@ from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import did_you_mean, ellipsize
-from rlvr_cli.store.arm import Arm, Replicate, expand_keys, group_arms, group_by_keys, same_arms
+from rlvr_cli.store.arm import Arm, Replicate, expand_keys, group_arms, group_by_keys, same_arms, training_values
 from rlvr_cli.store.evaluation import Evaluation, iter_results
 from rlvr_cli.store.find import Run, eval_options, index_in_sweep, load_runs
 from rlvr_cli.store.metrics import metric as declared
@@ -75,9 +75,27 @@ def read_task(
     if errors or shared is None:
         raise UserError(list(dict.fromkeys(errors)))
     by_arm = {arm.name: {key: shared.by_path[arm.runs[key].path] for key in paired[arm.name]} for arm in arms}
-    scores = TaskScores(request=request, arms=by_arm, baseline=baseline, **vars(shared))
+    scores = TaskScores(request=request, arms=by_arm, baseline=baseline, controls=find_controls(arms), **vars(shared))
     few = _few_seeds(scores.arms) if pair else []
     return replace(scores, notes=(*remarks, *scores.notes, *_remarks(arms, used, scores.evaluations), *few))
+
+
+def find_controls(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
+    """Return the control arms of every other arm: of its task, and of its other settings too if there are any."""
+    runs = {arm.name: next(iter(arm.runs.values())) for arm in arms}
+    controls = [arm.name for arm in arms if _is_control(arm)]
+
+    def settings(name: str) -> dict[str, str]:
+        values = training_values(runs[name].values)
+        return {key: text for key, text in values.items() if not key.startswith("method.")}
+
+    found = {}
+    for arm in (name for name in runs if name not in controls):
+        own = settings(arm)
+        others = {name: {key for key, text in settings(name).items() if own.get(key) != text} for name in controls}
+        of_task = [name for name, keys in others.items() if not any(key.startswith("task.") for key in keys)]
+        found[arm] = tuple([name for name in of_task if not others[name]] or of_task)
+    return {arm: names for arm, names in found.items() if names}
 
 
 def _option_problems(request: CompareRequest, shared: SharedScores) -> list[str]:
@@ -105,8 +123,13 @@ def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
     first = [arm for arm in arms if any(run.argument_index == 0 for run in arm.runs.values())]
     if len(first) == 1:
         return first[0].name
-    ranked = sorted(arms, key=lambda arm: ("+" in arm.method, _first_trial(arm), arm.name))
+    ranked = sorted(arms, key=lambda arm: (_is_control(arm), "+" in arm.method, _first_trial(arm), arm.name))
     return ranked[0].name if ranked else ""
+
+
+def _is_control(arm: Arm) -> bool:
+    policy = next(iter(arm.runs.values())).config.method.policy
+    return policy is not None and policy.reward.is_control
 
 
 def _first_trial(arm: Arm) -> float:

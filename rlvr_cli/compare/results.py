@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.scores import RunScores, Scores, TaskScores, score_table
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference, crossed_interval
 from rlvr_cli.stats.curves import Curve
@@ -48,11 +47,12 @@ class Needed:
 
 @dataclass(frozen=True)
 class Contrast:
-    """An arm minus the baseline, over the same problems; over several tasks, of the means over tasks.
+    """An arm minus the baseline or a control, over the same problems; over several tasks, of the means over tasks.
 
     Attributes:
-        p_holm: two-sided, with Holm's correction over all comparisons. The interval is uncorrected: it excludes 0 if
-            p_holm < 0.05.
+        base: the baseline or the control.
+        p_holm: two-sided, with Holm's correction over the ``family`` comparisons of arms with the baseline, or of arms
+            with controls. The interval is uncorrected: it excludes 0 if p_holm < 0.05.
         outcomes: the numbers of problems (over tasks: tasks) on which the arm wins, ties and loses.
         verdict: `higher` or `lower`: p_holm < 0.05; `uncertain`: the interval excludes 0, but p_holm >= 0.05; `unseen`:
             the interval includes 0; `unknown`: no interval; `single`: an arm has one run, so the difference is of these
@@ -60,8 +60,10 @@ class Contrast:
         needed: None over tasks. permutation: None unless requested.
     """
 
+    base: str
     difference: CrossedEstimate
     p_holm: float | None
+    family: int
     outcomes: Outcomes
     verdict: Verdict
     needed: Needed | None = None
@@ -85,11 +87,17 @@ class ArmCurve:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm: its mean over runs and problems, or over tasks; ``contrast`` is None for the baseline."""
+    """One arm: its mean over runs and problems, or over tasks.
+
+    Attributes:
+        contrast: to the baseline; None for the baseline itself.
+        above: to the best of its controls; None without any.
+    """
 
     arm: str
     mean: CrossedEstimate
     contrast: Contrast | None
+    above: Contrast | None
 
     @property
     def effect(self) -> float:
@@ -126,11 +134,15 @@ class ArmOverTasks(ArmResult):
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """The arms on one task, the largest effect first; p-values are corrected for ``family`` comparisons."""
+    """The arms on one task, the largest effect first.
+
+    ``family``, ``control_family``: the numbers of comparisons with the baseline and with controls.
+    """
 
     scores: TaskScores
     rows: tuple[ArmOnTask, ...]
     family: int
+    control_family: int
 
     @property
     def baseline(self) -> ArmOnTask:
@@ -151,7 +163,8 @@ class Comparison:
     """The same arms on one or several tasks.
 
     Attributes:
-        tasks: the comparison on each. family: the number of comparisons on all tasks and on their mean.
+        tasks: the comparison on each. family, control_family: the numbers of comparisons with the baseline and with
+            controls, on all tasks and on their mean.
         rows: the arms over all tasks, the largest effect first; none with one task.
     """
 
@@ -159,6 +172,7 @@ class Comparison:
     tasks: Mapping[str, TaskComparison]
     rows: tuple[ArmOverTasks, ...]
     family: int
+    control_family: int
 
     @property
     def first(self) -> TaskComparison:
@@ -179,8 +193,10 @@ class Comparison:
         return self.scores.first.metric
 
 
-# The scores of an arm and of the baseline on one task, [runs, problems] of the same problems.
+# The scores of an arm and of the baseline or a control on one task, [runs, problems] of the same problems.
 Pair = tuple[Array, Array]
+# The mean over tasks, where a task is named.
+_MEAN = ""
 
 
 def compare_task(scores: TaskScores) -> TaskComparison:
@@ -188,35 +204,81 @@ def compare_task(scores: TaskScores) -> TaskComparison:
 
 
 def compare_arms(scores: Scores) -> Comparison:
-    """Compare every arm with the baseline on each task and on the mean over several, as one family of tests."""
-    tasks = scores.tasks
-    runs = {(name, arm): task.pair(arm) for name, task in tasks.items() for arm in scores.first.arms}
-    pairs: dict[tuple[str, str], Pair] = {
-        key: (score_table(arm_runs), score_table(base)) for key, (arm_runs, base) in runs.items()
+    """Compare every arm with the baseline and its controls, on each task and on the mean over several.
+
+    The comparisons with the baseline are one family of tests, those with controls another. A control's difference to
+    the baseline is the baseline's to that control, and counts in the second alone.
+    """
+    tasks, first, base = scores.tasks, scores.first, scores.baseline
+    places = {name: [task] for name, task in tasks.items()} | ({_MEAN: [*tasks.values()]} if len(tasks) > 1 else {})
+    keys = [
+        (place, arm, other)
+        for place, compared in places.items()
+        for arm in first.arms
+        for other in (base, *(name for name in first.controls.get(arm, ()) if name != base))
+        if all(task.pair(arm, other)[0] for task in compared)
+    ]
+    pairs = {(place, *arms): [_tables(task, *arms) for task in places[place]] for place, *arms in keys}
+    estimates = {
+        key: difference(pair, paired=first.paired, together=scores.together and len(pair) > 1)
+        for key, pair in pairs.items()
+        if key[1] != key[2]
     }
-    by_arm = {arm: [pairs[name, arm] for name in tasks] for arm in scores.first.arms}
-    others = [arm for arm in by_arm if arm != scores.baseline]
-    paired, together = scores.first.paired, scores.together
-    on_tasks = {(name, arm): difference([pairs[name, arm]], paired=paired) for name in tasks for arm in others}
-    means = {arm: difference(by_arm[arm], paired=paired, together=together) for arm in others if len(tasks) > 1}
-    # The family includes every task and the mean over tasks.
-    p_values = correct_p_values([*on_tasks.values(), *means.values()])
-    p_on_tasks = dict(zip(on_tasks, p_values, strict=False))
-    p_of_means = dict(zip(means, p_values[len(on_tasks) :], strict=True))
+    own = first.controls.get(base, ())
+    main = [key for key in estimates if key[2] == base and key[1] not in own]
+    others = [key for key in estimates if key[2] != base]
+    p_values = {
+        key: (p, len(family))
+        for family in (main, others)
+        for key, p in zip(family, correct_p_values([estimates[key] for key in family]), strict=True)
+    }
+    p_values |= {(place, arm, base): p for (place, other, arm), p in p_values.items() if other == base and arm in own}
+    contrasts = {
+        key: _contrast(places[key[0]], pairs[key], key[2], estimate, *p_values[key])
+        for key, estimate in estimates.items()
+    }
+
+    def contrasts_of(place: str, arm: str) -> tuple[Contrast | None, Contrast | None]:
+        """Return the contrasts to the baseline, and to the control with the least favourable difference."""
+        better = declared(first.metric).higher_is_better
+        above = [
+            contrasts[key] for control in first.controls.get(arm, ()) if (key := (place, arm, control)) in contrasts
+        ]
+        sign = 1 if better else -1
+        worst = min(above, key=lambda each: sign * each.difference.value, default=None)
+        return contrasts.get((place, arm, base)), None if better is None else worst
+
     compared = {}
     for name, task in tasks.items():
         curves = _curves(task) if task.request.match else {}
         rows = []
         for arm in task.arms:
-            key, own, base = (name, arm), *runs[name, arm]
-            contrast = None
-            if key in on_tasks:
-                contrast = _contrast(task.request, pairs[key], on_tasks[key], p_on_tasks[key], task, len(p_values))
-            mean = arm_mean(pairs[key][0], bounds=task.bounds)
-            rows.append(ArmOnTask(arm, mean, contrast, tuple(own), *_costs(own, base), curves.get(arm)))
-        compared[name] = TaskComparison(task, tuple(sorted(rows, key=_by_effect)), len(p_values))
-    over = [_over_tasks(scores, arm, by_arm[arm], means.get(arm), p_of_means.get(arm)) for arm in by_arm if means]
-    return Comparison(scores, compared, tuple(sorted(over, key=_by_effect)), len(p_values))
+            mean, costs = arm_mean(pairs[name, arm, base][0][0], bounds=task.bounds), _costs(*task.pair(arm))
+            rows.append(
+                ArmOnTask(arm, mean, *contrasts_of(name, arm), tuple(task.pair(arm)[0]), *costs, curves.get(arm))
+            )
+        compared[name] = TaskComparison(task, tuple(sorted(rows, key=_by_effect)), len(main), len(others))
+    over = []
+    for arm in first.arms if len(tasks) > 1 else ():
+        tables = [own for own, _ in pairs[_MEAN, arm, base]]
+        mean = arm_mean(*tables, bounds=_bounds(places[_MEAN]), together=scores.together)
+        over.append(ArmOverTasks(arm, mean, *contrasts_of(_MEAN, arm), _run_means(tables)))
+    return Comparison(scores, compared, tuple(sorted(over, key=_by_effect)), len(main), len(others))
+
+
+def _tables(task: TaskScores, arm: str, other: str) -> Pair:
+    own, base = task.pair(arm, other)
+    return score_table(own), score_table(base)
+
+
+def _run_means(tables: Sequence[Array]) -> Array:
+    """Return [runs, tasks] the means over the problems of each task."""
+    return np.stack([values.mean(1) for values in tables], axis=1)
+
+
+def _bounds(tasks: Sequence[TaskScores]) -> Bounds:
+    """Return the bounds of a mean over ``tasks``."""
+    return fmean(task.bounds[0] for task in tasks), fmean(task.bounds[1] for task in tasks)
 
 
 def _by_effect(row: ArmResult) -> tuple[float, str]:
@@ -240,38 +302,29 @@ def correct_p_values(differences: Sequence[CrossedEstimate]) -> list[float | Non
 
 
 def _contrast(
-    request: CompareRequest,
-    pair: Pair,
+    tasks: Sequence[TaskScores],
+    pairs: Sequence[Pair],
+    base: str,
     estimate: CrossedEstimate,
     p_holm: float | None,
-    task: TaskScores,
     family: int,
 ) -> Contrast:
+    change, verdict = bounded(estimate, difference_bounds(_bounds(tasks))), verdict_of(estimate, p_holm)
+    if len(tasks) > 1:
+        outcomes = count_outcomes(*map(_run_means, zip(*pairs, strict=True)))
+        return Contrast(base, change, p_holm, family, outcomes, verdict)
+    task, request = tasks[0], tasks[0].request
     target = request.power or (DEFAULT_DIFFERENCE if declared(task.metric).share else None)
     return Contrast(
-        difference=bounded(estimate, difference_bounds(task.bounds)),
-        p_holm=p_holm,
-        outcomes=count_outcomes(*pair),
-        verdict=verdict_of(estimate, p_holm),
+        base,
+        change,
+        p_holm,
+        family,
+        outcomes=count_outcomes(*pairs[0]),
+        verdict=verdict,
         needed=needed(estimate, target, LEVEL / family, paired=task.paired),
-        permutation=permutation_test(*pair) if request.permutation else None,
+        permutation=permutation_test(*pairs[0]) if request.permutation else None,
     )
-
-
-def _over_tasks(
-    scores: Scores, arm: str, pairs: Sequence[Pair], estimate: CrossedEstimate | None, p_holm: float | None
-) -> ArmOverTasks:
-    limits = [task.bounds for task in scores.tasks.values()]
-    bounds = fmean(low for low, _ in limits), fmean(high for _, high in limits)
-    mean = arm_mean(*(own for own, _ in pairs), bounds=bounds, together=scores.together)
-    run_means, of_base = (
-        np.stack([values.mean(1) for values in tables], axis=1) for tables in zip(*pairs, strict=True)
-    )
-    contrast = None
-    if estimate is not None:
-        change = bounded(estimate, difference_bounds(bounds))
-        contrast = Contrast(change, p_holm, count_outcomes(run_means, of_base), verdict_of(estimate, p_holm))
-    return ArmOverTasks(arm, mean, contrast, run_means)
 
 
 def arm_mean(*tables: Array, bounds: Bounds, together: bool = False) -> CrossedEstimate:

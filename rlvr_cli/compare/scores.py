@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,20 +63,27 @@ class SharedScores:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScores(SharedScores):
-    """The scores of the arms on one task; ``arms``: the compared runs of each arm by name."""
+    """The scores of the arms on one task.
+
+    ``arms``: the compared runs of each arm by name. ``controls``: the control arms of each arm that has some.
+    """
 
     request: CompareRequest
     arms: Mapping[str, Mapping[Replicate, RunScores]]
     baseline: str
+    controls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:
         """Return whether runs are paired with the baseline's run of the same seed."""
         return not self.request.unpaired
 
-    def pair(self, arm: str) -> tuple[list[RunScores], list[RunScores]]:
-        """Return the runs of an arm and of the baseline; if paired, only of common seeds, in the same order."""
-        first, second = self.arms[arm], self.arms[self.baseline]
+    def pair(self, arm: str, base: str | None = None) -> tuple[list[RunScores], list[RunScores]]:
+        """Return the runs of an arm and of ``base``, by default the baseline.
+
+        If paired, only of common seeds, in the same order.
+        """
+        first, second = self.arms[arm], self.arms[self.baseline if base is None else base]
         if not self.paired:
             return list(first.values()), list(second.values())
         common = [replicate for replicate in first if replicate in second]

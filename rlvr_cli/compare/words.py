@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, Comparison, Contrast, TaskComparison
+from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, ArmResult, Comparison, Contrast, TaskComparison
 from rlvr_cli.core.text import count, ellipsize, join_and
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.stats.clustered import CrossedEstimate
@@ -39,38 +39,48 @@ def describe_comparison(comparison: TaskComparison) -> list[str]:
 
 
 def sentences(comparison: TaskComparison) -> list[str]:
-    return [sentence(comparison, row) for row, _ in comparison.others]
+    of_controls = (control_sentence(comparison, comparison.scores.metric, row) for row in comparison.rows)
+    return [*(sentence(comparison, row) for row, _ in comparison.others), *filter(None, of_controls)]
 
 
 def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:
     contrast = row.contrast
     assert contrast is not None
     unit = replicate_unit(comparison)
-    text = _claim(comparison, comparison.scores.metric, row.arm, contrast, _over(contrast, unit), comparison.family)
+    text = _claim(comparison, comparison.scores.metric, row.arm, contrast, _over(contrast, unit))
     power = describe_power(comparison.scores.metric, contrast, unit) if contrast.verdict == "unseen" else ""
     return f"{text}{power}{_cost(row)}."
 
 
-def _claim(
-    task: TaskComparison, metric: str, arm: str, contrast: Contrast, over: str, family: int, where: str = ""
-) -> str:
-    difference, base = contrast.difference, task.scores.baseline
+def control_sentence(task: TaskComparison, metric: str, row: ArmResult, where: str = "") -> str | None:
+    """Return how far an arm is above the best of its controls; None without any."""
+    if row.above is None:
+        return None
+    text = _claim(task, metric, row.arm, row.above, _over(row.above, replicate_unit(task)), where)
+    return f"{text}."
+
+
+def _claim(task: TaskComparison, metric: str, arm: str, contrast: Contrast, over: str, where: str = "") -> str:
+    difference, base = contrast.difference, contrast.base
     if contrast.verdict == "single":
-        return f"{these_runs(task, arm)}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
+        return f"{these_runs(task, arm, base)}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {format_signed(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
         return f"no difference detected between {arm} and {base}{where}: {format_signed(metric, difference)}, {over}"
     than, size = comparative(metric, difference.value), format_size(metric, difference)
+    if base != task.scores.baseline:
+        than = {"better than": "above", "worse than": "below"}[than]
     if contrast.verdict == "uncertain":
-        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {chance_caveat(family, contrast.p_holm)}"
+        caveat = chance_caveat(contrast.family, contrast.p_holm)
+        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {caveat}"
     return f"{arm} is {than} {base}{where} by {size}, {over}"
 
 
-def these_runs(comparison: TaskComparison, arm: str) -> str:
-    """Return `this run of lopti minus these 3 runs of grpo`, the baseline."""
-    names = (arm, comparison.scores.baseline)
-    numbers = zip(names, map(len, comparison.scores.pair(arm)), strict=True)
+def these_runs(comparison: TaskComparison, arm: str, base: str | None = None) -> str:
+    """Return `this run of lopti minus these 3 runs of grpo`; ``base``: None = the baseline."""
+    names = (arm, comparison.scores.baseline if base is None else base)
+    numbers = zip(names, map(len, comparison.scores.pair(*names)), strict=True)
     return " minus ".join(f"this run of {name}" if n == 1 else f"these {n} runs of {name}" for name, n in numbers)
 
 
@@ -212,7 +222,10 @@ def lines_before(comparison: Comparison) -> list[str]:
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
     for line in (1, 2):
         lines += _merge_tasks({name: head[line] for name, head in heads.items()})
-    return [*lines, "", *(mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)]
+    where = f" on the mean over {number}"
+    of_controls = (control_sentence(comparison.first, comparison.metric, row, where) for row in comparison.rows)
+    means = (mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)
+    return [*lines, "", *means, *filter(None, of_controls)]
 
 
 def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
@@ -221,7 +234,7 @@ def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
     assert contrast is not None
     where = f" on the mean over {count(len(comparison.tasks), task_noun(comparison))}"
     over = _over(contrast, replicate_unit(task))
-    text = _claim(task, comparison.metric, row.arm, contrast, over, comparison.family, where)
+    text = _claim(task, comparison.metric, row.arm, contrast, over, where)
     return f"{text}. {_task_outcomes(comparison, row.arm, contrast)}."
 
 
@@ -234,7 +247,8 @@ def lines_after(comparison: Comparison) -> list[str]:
     if comparison.tested:
         lines += [
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
-            f"{count(tasks, unit)} and on their mean"
+            f"{count(tasks, unit)} and on their mean",
+            *_control_tests(comparison),
         ]
     notes = list(comparison.scores.notes)
     if tasks < FEW_TASKS:
@@ -246,6 +260,7 @@ def lines_after(comparison: Comparison) -> list[str]:
 def _task_lines_after(comparison: TaskComparison) -> list[str]:
     family, base = comparison.family, comparison.scores.baseline
     tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
+    tests += _control_tests(comparison)
     tests += [
         f"permutation of whole runs between {row.arm} and {base}: p {format_p(test.p_value)}, of "
         f"{'all' if test.exact else 'a sample of'} {test.permutations:,} assignments of runs to the arms; "
@@ -255,6 +270,12 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     ]
     notes = [f"note: {note}" for note in comparison.scores.notes]
     return [*sentences(comparison), *power_lines(comparison), baseline_cost(comparison), *tests, *notes]
+
+
+def _control_tests(comparison: TaskComparison | Comparison) -> list[str]:
+    number = comparison.control_family
+    text = f"p of differences to controls: Holm's correction over {count(number, 'comparison')} of their own"
+    return [text] if number and comparison.tested else []
 
 
 def _task_outcomes(comparison: Comparison, arm: str, contrast: Contrast) -> str:

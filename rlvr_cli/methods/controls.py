@@ -85,7 +85,7 @@ PRESETS = (
         "Random rewards",
         "Rewards the toss of a coin: a control.",
         "section 2",
-        probability=(0.5, "Spurious Rewards paper, section 2: 0.5; other probabilities in its section 4"),
+        probability=(0.5, "Spurious Rewards paper: 0.5 in its main experiments"),
     ),
     _control("format", "Format rewards", "Rewards any readable answer: a control.", "section 2: a non-empty box"),
     _control(

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
-from rlvr_cli.compare.words import comparative, describe_comparison, format_signed, sentence, these_runs
+from rlvr_cli.compare.words import (
+    comparative,
+    control_sentence,
+    describe_comparison,
+    format_signed,
+    sentence,
+    these_runs,
+)
 from rlvr_cli.core.text import capitalize, count, ellipsize, join_and
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
@@ -110,7 +117,10 @@ def _answer_comparison(comparison: TaskComparison) -> PageAnswer:
     return PageAnswer(
         question=_write_question(comparison, rows),
         short=_write_short(comparison, rows),
-        sentences=tuple(_write_sentence(comparison, row, contrast) for row, contrast in ordered),
+        sentences=(
+            *(_write_sentence(comparison, row, contrast) for row, contrast in ordered),
+            *(_write_control(comparison, row, row.above) for row in comparison.rows if row.above is not None),
+        ),
         facts=(describe_comparison(comparison)[0],),
     )
 
@@ -166,6 +176,14 @@ def _write_short(comparison: TaskComparison, rows: Others) -> str:
         verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are between single runs."]
         verdicts.append("A single run cannot rank methods. Use `rlvr sweep` with 3 or more seeds.")
     return " ".join(verdicts)
+
+
+def _write_control(comparison: TaskComparison, row: ArmOnTask, above: Contrast) -> Sentence:
+    text = capitalize(control_sentence(comparison, comparison.scores.metric, row) or "")
+    if above.verdict not in ("higher", "lower"):
+        return Sentence("open", "", text)
+    is_better = (above.verdict == "higher") == declared(comparison.scores.metric).higher_is_better
+    return Sentence("good" if is_better else "bad", "above" if is_better else "below", text)
 
 
 def _write_sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) -> Sentence:
