@@ -109,7 +109,7 @@ def test_what_cannot_be_mixed_is_named() -> None:
         (("tasks={kk: 0.5, own: 0.5}",), "own cannot be mixed.*Allowed: countdown, "),
         (("tasks={mix: 1}",), "mix cannot be mixed"),
         (("tasks={kk: 0.5, countdown: 0.3}",), r"sum to 0\.8; they must sum to 1.*kk: 0\.625, countdown: 0\.375"),
-        (("tasks={kk: 1}", "options={kk: {peple: {2: 1}}}"), r"kk: task\.peple: unknown key\..* people,"),
+        (("tasks={kk: 1}", "options={kk: {peple: {2: 1}}}"), r"kk: peple: unknown key\..* people,"),
         (("tasks={kk: 1}", "options={countdown: {}}"), "countdown is in task.options alone"),
         (("tasks={kk: 1}", "data=rows.jsonl"), r"Set task\.options\.NAME\.data"),
     ):
@@ -135,10 +135,8 @@ def test_a_training_has_the_accuracy_of_each_task(tmp_path: Path, capsys: pytest
     assert evaluated.code == 0, evaluated
     (path,) = (tmp_path / "mixed" / "eval").rglob("metrics.json")
     result = json.loads(path.read_text())
-    assert {name: group["accuracy"]["problems"] for name, group in result["by_subgroup"].items()} == {
-        "kk": 6,
-        "kk-gen": 2,
-    }
+    counts = {name: next(iter(group.values()))["problems"] for name, group in result["by_subgroup"].items()}
+    assert counts == {"kk": 6, "kk-gen": 2}
 
 
 def test_prompts_are_written_in_the_style_of_the_model() -> None:
