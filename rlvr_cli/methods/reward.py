@@ -34,8 +34,11 @@ from rlvr_cli.methods.length import LengthReward, NoLengthReward
 from rlvr_cli.methods.preset import Modifier, Paper
 
 
-def flip(rewards: Tensor, flips: Tensor, lowest: float, highest: float) -> Tensor:
-    """Mirror (N,) ``rewards`` in [``lowest``, ``highest``] where ``flips`` (N,) is true; NaN stays NaN."""
+def flip(rewards: Tensor, flips: Tensor, lowest: float | Tensor, highest: float | Tensor) -> Tensor:
+    """Mirror (N,) ``rewards`` in [``lowest``, ``highest``] where ``flips`` (N,) is true; NaN stays NaN.
+
+    lowest, highest: numbers, or (N,).
+    """
     return torch.where(flips.bool(), lowest + highest - rewards, rewards)
 
 

@@ -82,6 +82,8 @@ class Task(RowReader, Choice):
     problem_keys: ClassVar[tuple[str, ...]] = ()
     # Whether answers are compared in worker processes, started on demand.
     pooled: ClassVar[bool] = False
+    # Whether rollouts keep the shares of subgroups, and metrics have each subgroup's accuracy.
+    by_subgroup: ClassVar[bool] = False
     # Key -> the values that bypass the chat template, so that its variables have no effect.
     bypasses_template: ClassVar[Mapping[str, Collection[str | bool]]] = {}
 
@@ -126,6 +128,15 @@ class Task(RowReader, Choice):
     def reward_range(self) -> tuple[float, float]:
         """The lowest and the highest reward; a flipped reward is mirrored between them."""
         return 0.0, 1.0
+
+    def range_of(self, problem: Problem) -> tuple[float, float]:
+        """Return the lowest and the highest reward of a problem."""
+        return self.reward_range
+
+    @property
+    def components(self) -> Sequence[Task]:
+        """The tasks whose data this task reads."""
+        return (self,)
 
     @property
     def part_weights(self) -> Mapping[str, float]:

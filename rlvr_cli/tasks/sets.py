@@ -83,6 +83,11 @@ def generated_names() -> tuple[str, ...]:
 
 def check_problems(task: Task, splits: Sequence[str]) -> None:
     """Check, without reading rows, that the data has every split. Raises UserError, also for an unused folder."""
+    for component in task.components:
+        _check_component(component, splits)
+
+
+def _check_component(task: Task, splits: Sequence[str]) -> None:
     check_folder(task)
     if task.is_generated:
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Annotated, ClassVar, TypeVar
 
@@ -16,9 +17,11 @@ from rlvr_cli.tasks.problem import DataSplit, Problem
 
 # Tolerance of the sum of shares.
 SHARE_TOLERANCE = 1e-6
+Item = TypeVar("Item")
+Size = TypeVar("Size", int, str)
 
 
-def _check_sum(shares: dict[int, float]) -> dict[int, float]:
+def _check_sum(shares: dict[Size, float]) -> dict[Size, float]:
     total = fsum(shares.values())
     if abs(total - 1.0) > SHARE_TOLERANCE:
         scaled = ", ".join(f"{number}: {share / total:.4g}" for number, share in shares.items())
@@ -26,7 +29,6 @@ def _check_sum(shares: dict[int, float]) -> dict[int, float]:
     return shares
 
 
-Size = TypeVar("Size", int, str)
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 SumToOne = AfterValidator(_check_sum)
 
@@ -91,6 +93,16 @@ def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, in
         remaining = count - sum(allotted.values())
         open_sizes = [size for size in open_sizes if allotted[size] < available.get(size, count)]
     return allotted
+
+
+def spread(items: Sequence[Item], groups: Sequence[str]) -> list[Item]:
+    """Return ``items`` in an order of which every stretch has each group's share of all; within a group in order."""
+    sizes, seen = Counter(groups), Counter[str]()
+    places = []
+    for group in groups:
+        places.append((seen[group] + 0.5) / sizes[group])
+        seen[group] += 1
+    return [items[index] for index in sorted(range(len(items)), key=places.__getitem__)]
 
 
 def _join_sorted(numbers: Iterable[int]) -> str:

@@ -216,6 +216,7 @@ def rollout_summary(
     format_range: tuple[float, float] | None = None,
     *,
     replaced: bool = False,
+    by_subgroup: bool = False,
 ) -> dict[str, float | None]:
     """Return means over the completions of a rollout; ``rows`` are all of its records in ``rollouts/``.
 
@@ -230,7 +231,8 @@ def rollout_summary(
     ``format`` is the reward's part `format` as a share of ``format_range``, if any. ``accuracy/se`` is the standard
     error over all completions, ``format/se`` over the scored ones. Means over no completion are None.
     ``greedy_reward`` averages the rewards of the greedy completions, each prompt once (ReMax).
-    ``logged/NAME`` averages the numbers that the user's reward functions record.
+    ``logged/NAME`` averages the numbers that the user's reward functions record. If ``by_subgroup``, ``accuracy/NAME``
+    is that of a subgroup.
 
     ``entropy`` is that of the sampling policy in nats, averaged over the rollout's tokens. If the engine does not
     compute it (a row's ``entropy`` is None) it is estimated by the mean of -log p of the sampled tokens, unbiased for
@@ -259,6 +261,10 @@ def rollout_summary(
         **{f"reward/{component}": value for component, value in components.items()},
         **_format_and_errors(rows, scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),
+        **{
+            f"accuracy/{group}": mean([float(row["correct"]) for row in rows if row["subgroup"] == group])
+            for group in sorted({row["subgroup"] for row in rows} if by_subgroup else ())
+        },
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
         **{name: mean([float(row["reason"] in failed) for row in rows]) for name, failed in VERIFIER_FAILURES.items()},
         "unscorable": mean([float(not row["scorable"]) for row in rows]),

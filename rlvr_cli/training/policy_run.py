@@ -64,7 +64,8 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             on_tokens=run_parts.reporter.add_sampled,
         )
         rows = config.train.rollouts * config.rollout.prompts
-        order = problem_order(len(prepared.problems), rows, config.run.seed)
+        groups = [problem.subgroup for problem in prepared.problems] if prepared.task.by_subgroup else None
+        order = problem_order(len(prepared.problems), rows, config.run.seed, groups)
         correction, exact = config.rollout.active_correction, _sampler_exact(config, prepared.model, bf16=args.bf16)
         PolicyTrainer.__init__(
             self,

@@ -27,6 +27,7 @@ from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, StopStrings
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem, Verdict
+from rlvr_cli.tasks.shares import spread
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
@@ -34,14 +35,17 @@ from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 TOKEN_RECORD_GROUPS = 2
 
 
-def problem_order(problems: int, rows: int, seed: int) -> list[int]:
-    """Return ``rows`` problem indices, permuted again in each epoch; a shorter order is a prefix of a longer one."""
+def problem_order(problems: int, rows: int, seed: int, groups: Sequence[str] | None = None) -> list[int]:
+    """Return ``rows`` problem indices, permuted again in each epoch; a shorter order is a prefix of a longer one.
+
+    groups: of each problem, whose shares every rollout keeps, up to rounding.
+    """
     order: list[int] = []
     epoch = 0
     while len(order) < rows:
         indices = list(range(problems))
         random.Random(stream_seed(seed, "problem-order", epoch)).shuffle(indices)
-        order.extend(indices)
+        order.extend(indices if groups is None else spread(indices, [groups[index] for index in indices]))
         epoch += 1
     return order[:rows]
 
@@ -358,7 +362,9 @@ class RolloutSource:
             [verdict.reward if verdict.scorable else math.nan for verdict in verdicts], dtype=torch.float64
         )
         flips = torch.tensor([slot.flipped for slot in slots])
-        rewards: list[float] = flip(verified, flips, *self.task.reward_range).tolist()
+        ranges = [self.task.range_of(self.problems[slot.problem]) for slot in slots]
+        lowest, highest = torch.tensor(ranges, dtype=torch.float64).reshape(-1, 2).unbind(1)
+        rewards: list[float] = flip(verified, flips, lowest, highest).tolist()
         return rewards
 
     def _finite_rewards(self, slots: Sequence[_Slot]) -> list[float]:
@@ -399,8 +405,13 @@ class RolloutSource:
         for slot, record in zip(self.slots[:token_records], records, strict=False):
             record |= self._token_record(slot)
         rows = self.gather(records)
-        replaced = bool(self.reward.terms)
-        self.summary = rollout_summary(rows, self.task.reasons, self.task.format_range, replaced=replaced)
+        self.summary = rollout_summary(
+            rows,
+            self.task.reasons,
+            self.task.format_range,
+            replaced=bool(self.reward.terms),
+            by_subgroup=self.task.by_subgroup,
+        )
         if self.greedy or self.config.rollout.dynamic_sampling:
             extra = self.gather([{"tokens": self.extra_tokens}])
             self.summary["extra_tokens"] = float(sum(row["tokens"] for row in extra))
