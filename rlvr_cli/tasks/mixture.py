@@ -100,9 +100,6 @@ class Mixture(Task):
     def is_generated(self) -> bool:
         return all(part.is_generated for part in self.components)
 
-    def unverified_reward(self) -> tuple[str, str, str] | None:
-        return next(filter(None, (part.unverified_reward() for part in self.components)), None)
-
     def for_model(self, style: str) -> Self:
         copy = self.model_copy()
         copy.__dict__["_read"] = ({name: part.for_model(style) for name, part in self.parts.items()}, [])

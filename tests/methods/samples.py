@@ -14,8 +14,8 @@ from rlvr_cli.methods.base import Advantage, PolicyLoss, Rollout, Tokens
 from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.covariance import ClipCov, KLCov
 from rlvr_cli.methods.dgpo import DGPO
-from rlvr_cli.methods.gdpo import GDPOAdvantage
 from rlvr_cli.methods.dppo import DPPO
+from rlvr_cli.methods.gdpo import GDPOAdvantage
 from rlvr_cli.methods.gmpo import GMPO
 from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
