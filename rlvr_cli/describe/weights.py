@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Tokens
+from rlvr_cli.methods.covariance import Covariance
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 
@@ -186,7 +187,11 @@ def _merge_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
 
 
 def _notes(method: Method, spread: float) -> Iterator[str]:
-    if method.policy_loss.needs_statistics:
+    if isinstance(method.policy_loss, Covariance):
+        yield "not drawn: what happens to the few tokens that are selected by their covariance in the step"
+    elif method.policy_loss.has_penalty:
+        yield "not drawn: the penalty on the log ratio, which is the same for any advantage"
+    elif method.policy_loss.needs_statistics:
         yield (
             f"bounds depend on the step's ratios; drawn for ratios of standard deviation {spread:g} (1 - p)\u00b2 (the "
             "ACPO paper's lemma 1) and old probabilities p spread evenly over 0 to 1"

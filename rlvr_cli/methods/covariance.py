@@ -52,7 +52,7 @@ class Covariance(PolicyLoss, ABC):
         valid = tokens.mask.bool()
         values = torch.stack([tokens.advantages.expand_as(tokens.log_probs), tokens.log_probs.detach()])[:, valid]
         means = values.double().mean(dim=1) if valid.any() else torch.zeros(2, dtype=torch.float64, device=valid.device)
-        number = max(1, int(self.share * valid.sum()))
+        number = max(1, int(self.share * int(valid.sum())))
         return torch.cat([means, self.threshold(tokens, means, number).view(1)])
 
     @abstractmethod
