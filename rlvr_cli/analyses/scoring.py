@@ -190,8 +190,7 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
             raise UserError("the run sampled no greedy completions, which remax needs. Analyze a run of remax.")
         rewards = [None if baseline is None else reward for reward, baseline in zip(rewards, greedy, strict=True)]
     names = sorted({name for row in rows for name in row["parts"]})
-    weights = saved.config.task.part_weights
-    parts, part_weights = part_columns([row["parts"] for row in rows], names, weights)
+    parts, part_weights = part_columns([row["parts"] for row in rows], names, saved.config.task.part_weights)
     rollout = Rollout(
         rewards=torch.tensor([math.nan if reward is None else reward for reward in rewards], dtype=torch.float64),
         group_size=saved.config.rollout.group_size,

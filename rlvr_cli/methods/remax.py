@@ -5,7 +5,7 @@
 Li et al., "ReMax", arXiv:2310.10505, algorithm 1. The baseline does not depend on the completions that are trained on,
 so the gradient is unbiased without other completions of the prompt: ``rollout.group_size=1`` is the paper's setting.
 Each distinct prompt of a rollout costs a further completion, at temperature 0, judged and never trained on; its tokens
-and seconds count in the run's (``greedy/tokens``).
+and seconds count in the run's (``extra_tokens``).
 
 If the verifier cannot judge the greedy completion, the prompt has no baseline and its completions are left out, like
 completions without a reward. A baseline of 0 would be unbiased too, but of a far larger variance.

@@ -318,25 +318,19 @@ class RolloutSource:
 
         With an advantage that reads them: with equal parts of the reward; equal to the greedy completion's reward.
         """
-        size = self.config.rollout.group_size
         by_part = self.advantage is not None and self.advantage.needs_parts
-        rows = self.gather(
-            [
-                {
-                    "reward": (reward, *(sorted(slot.verdict.parts.items()) if by_part else ())),
-                    "scorable": slot.verdict.scorable,
-                    "baselines": [self.greedy[slot.problem].baseline] if self.greedy else [],
-                }
-                for reward, slot in zip(torch.tensor(self._rewards(self.slots)).tolist(), self.slots, strict=True)
-            ]
-        )
+
+        def values(slot: _Slot, reward: float) -> list[Any]:
+            baselines = [self.greedy[slot.problem].baseline] if self.greedy else []
+            if not slot.verdict.scorable or any(map(math.isnan, baselines)):
+                return []
+            return [*baselines, (reward, *sorted(slot.verdict.parts.items())) if by_part else reward]
+
+        size = self.config.rollout.group_size
+        in_float32 = torch.tensor(self._rewards(self.slots)).tolist()
+        rows = self.gather([{"values": values(*pair)} for pair in zip(self.slots, in_float32, strict=True)])
         rewards = [
-            {
-                value
-                for row in rows[first : first + size]
-                if row["scorable"] and not any(map(math.isnan, row["baselines"]))
-                for value in (row["reward"], *((baseline,) for baseline in row["baselines"]))
-            }
+            {value for row in rows[first : first + size] for value in row["values"]}
             for first in range(0, len(rows) // size * size, size)
         ]
         return [group for group, distinct in enumerate(rewards) if len(distinct) <= 1]

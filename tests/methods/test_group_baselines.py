@@ -43,10 +43,7 @@ def test_pass_at_k_is_the_mean_over_every_set_of_k(k: int) -> None:
         sets = list(itertools.combinations(range(6), k))
         rewards = torch.tensor([max(verdicts[row] for row in chosen) for chosen in sets], dtype=torch.float64)
         scores = (rewards - rewards.mean()) / rewards.std(correction=0) if rewards.unique().numel() > 1 else rewards * 0
-        expected = [
-            scores[[row in chosen for chosen in sets]].mean().item()  # type: ignore[call-overload]
-            for row in range(6)
-        ]
+        expected = [scores[[row in chosen for chosen in sets]].mean().item() for row in range(6)]
         ours = of(PassAtKAdvantage(k=k), rows(verdicts, 6))
         torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float64))
         assert abs(float(ours.sum())) < 1e-12

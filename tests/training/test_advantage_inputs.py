@@ -193,8 +193,10 @@ def test_a_prompt_whose_greedy_completion_cannot_be_judged_is_left_out(
 
 def test_resume_is_exact(tmp_path: Path) -> None:
     """Stopped between the two updates on a rollout, whose advantages are in the checkpoint then, and between two."""
-    updates = ("update.mini_batches=2", "train.rollouts=3", "checkpoint.every=1", "optimizer.lr=1e-3")
-    updates += ("rollout.dynamic_sampling=1",)
+    updates = (
+        "update.mini_batches=2", "train.rollouts=3", "checkpoint.every=1", "optimizer.lr=1e-3",
+        "rollout.dynamic_sampling=1",
+    )  # fmt: skip
     whole = start(tmp_path, "whole", "remax", *updates)
     for steps in (2, 3):
         with interrupted_after(steps):
