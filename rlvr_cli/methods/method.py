@@ -148,7 +148,7 @@ class Method(TrainingMethod):
 
     @property
     def needs_correct(self) -> bool:
-        return self.advantage.needs_correct or self.reward.length.needs_correct
+        return self.advantage.needs_correct or self.reward.length.compares
 
     @property
     def needs_rollout_entropies(self) -> bool:

@@ -121,7 +121,7 @@ class ScriptedRollouts:
         own = [float(reward) for reward in rewards[rows]]
         return RolloutBatch(prompts[rows], completions[rows], rewards=own, correct=[reward > 0 for reward in own])
 
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], *others: Sequence[float] | None) -> None:
         self.advantages = list(advantages)
 
 
