@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.compare.results import ArmCurve, ArmOnTask, ArmOverTasks, ArmResult, Comparison, TaskComparison
+from rlvr_cli.compare.results import ArmCurve, ArmOnTask, ArmOverTasks, ArmResult, Comparison, Contrast, TaskComparison
 from rlvr_cli.compare.words import (
     VERDICTS,
     control_sentence,
@@ -161,7 +161,11 @@ def _contrast(row: ArmResult, *names: str) -> dict[str, Any]:
     if contrast is None:
         return {**dict.fromkeys(("difference", "p_holm", *names)), "verdict": row.verdict}
     fields = {name: value if (value := getattr(contrast, name)) is None else asdict(value) for name in names}
-    return {"difference": contrast.difference.as_json(), "p_holm": contrast.p_holm, **fields, "verdict": row.verdict}
+    return {**_difference(contrast), **fields, "verdict": row.verdict}
+
+
+def _difference(contrast: Contrast) -> dict[str, Any]:
+    return {"difference": contrast.difference.as_json(), "p_holm": contrast.p_holm}
 
 
 def _above(row: ArmResult, text: str | None) -> dict[str, Any]:
@@ -169,9 +173,7 @@ def _above(row: ArmResult, text: str | None) -> dict[str, Any]:
     above = row.above
     if above is None:
         return {}
-    difference = above.difference.as_json()
-    fields = {"arm": above.base, "difference": difference, "p_holm": above.p_holm, "verdict": above.verdict}
-    return {"control": {**fields, "sentence": text}}
+    return {"control": {"arm": above.base, **_difference(above), "verdict": above.verdict, "sentence": text}}
 
 
 def task_tables(comparison: TaskComparison) -> list[Table]:

@@ -39,8 +39,12 @@ def describe_comparison(comparison: TaskComparison) -> list[str]:
 
 
 def sentences(comparison: TaskComparison) -> list[str]:
-    of_controls = (control_sentence(comparison, comparison.scores.metric, row) for row in comparison.rows)
-    return [*(sentence(comparison, row) for row, _ in comparison.others), *filter(None, of_controls)]
+    return [*(sentence(comparison, row) for row, _ in comparison.others), *control_sentences(comparison)]
+
+
+def control_sentences(comparison: TaskComparison) -> list[str]:
+    texts = (control_sentence(comparison, comparison.scores.metric, row) for row in comparison.rows)
+    return list(filter(None, texts))
 
 
 def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:

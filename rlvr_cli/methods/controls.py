@@ -6,20 +6,14 @@
     majority:   R = 1 if the answer is the most frequent one of the prompt's completions, else 0
 
 "Spurious Rewards: Rethinking Training Signals in RLVR", Shao et al., arXiv:2506.10947, section 2. There such rewards
-raise the accuracy of Qwen2.5-Math and of few other models: a method's gain is its own only above that of a control.
-The verdict stays the verifier's, and so do `accuracy` and `correct`; methods that train by correctness (pl, nl, cl,
-raft-pp) take the reward 1 for correct. ``rollout.dynamic_sampling`` compares the control's rewards.
-
-- random: drawn for each completion from a random stream of its own, by seed, rollout and row.
-- format: read from the task's reward component `format` where it has one, else whether an answer was found.
-- majority: answers are equal as for maj@k, by the task's rule; of equally frequent answers the one sampled first wins.
+raise the accuracy of Qwen2.5-Math: a method's gain is its own only above that of a control. Verdict and accuracy stay
+the verifier's; methods that train by correctness take the reward 1 for correct.
 
 How we differ from the paper:
 
-- Its incorrect rewards are for one wrong label of each problem, the majority answer of the untrained model, on problems
-  where that is wrong. Here any wrong answer counts, on all problems.
+- Its incorrect rewards are for one wrong label of each problem. Here any readable wrong answer counts.
 - Its majority labels are fixed before training, by 64 samples of the untrained model. Here each rollout's completions
-  vote, as in TTRL (arXiv:2504.16084), so the label changes with the policy.
+  vote, as in TTRL (arXiv:2504.16084).
 - Its format rewards are for a non-empty box.
 """
 

@@ -17,7 +17,7 @@ How we differ from the papers and the released code:
 - prime-rl scales its linear penalty by the group's mean reward, which for rewards 0 and 1 is p; graded and negative
   rewards would turn the sign. Its terms for turns and for tokens of tools are not included.
 - prime-rl's brevity divides by a mean that may be 0. Here a group without a right completion keeps its rewards.
-- Completions without a reward (NaN) keep none, and count in neither p nor the lengths of their group.
+- Completions without a reward (NaN) count in neither p nor the lengths of their group.
 """
 
 from __future__ import annotations
@@ -30,21 +30,16 @@ from pydantic import Field, PrivateAttr
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.base import Rollout
+from rlvr_cli.methods.grpo import PAPER_2 as DAPO
 from rlvr_cli.methods.preset import Modifier, Paper
 
 Factor = Annotated[float, Field(gt=0.0, le=1e6)]
 
 
 class LengthReward(Choice, ABC):
-    """A term of the reward for the length of the completion.
+    """A term of the reward for the length; ``compares``: whether it compares a prompt's completions by verdict."""
 
-    Attributes:
-        needs_correct: whether it reads ``rollout.correct``.
-        needs_group: whether it compares the completions of a prompt.
-    """
-
-    needs_correct: ClassVar[bool] = False
-    needs_group: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
 
     kind: str
 
@@ -102,12 +97,10 @@ class LinearLength(LengthReward):
     )
     weight: Factor = Field(0.25, description="Punishment of the longest completion of a prompt that is always solved.")
 
-    needs_correct: ClassVar[bool] = True
-    needs_group: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
 
     def terms(self, rollout: Rollout) -> Tensor:
-        lengths, right = _lengths(rollout).view(-1, rollout.group_size), _right(rollout)
-        rewarded = (~rollout.rewards.isnan()).view_as(lengths)
+        lengths, rewarded, right = _grouped(rollout)
         share = right.sum(dim=1, keepdim=True) / rewarded.sum(dim=1, keepdim=True).clamp(min=1)
         longest = lengths.amax(dim=1, keepdim=True).clamp(min=1)
         return (-self.weight * share * lengths / longest).reshape(-1)
@@ -120,11 +113,10 @@ class Brevity(LengthReward):
         "brevity", description="brevity = up to double the reward of right completions shorter than their mean."
     )
 
-    needs_correct: ClassVar[bool] = True
-    needs_group: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
 
     def terms(self, rollout: Rollout) -> Tensor:
-        lengths, right = _lengths(rollout).view(-1, rollout.group_size), _right(rollout)
+        lengths, _, right = _grouped(rollout)
         total = torch.where(right, lengths, 0.0).sum(dim=1, keepdim=True)
         mean = total / right.sum(dim=1, keepdim=True).clamp(min=1)
         bonus = torch.where(right & (mean > 0), 1 - lengths / mean.clamp(min=1), 0.0).clamp(0.0, 1.0)
@@ -136,21 +128,23 @@ def _lengths(rollout: Rollout) -> Tensor:
     return torch.where(rollout.rewards.isnan(), 0.0, rollout.mask.sum(dim=1).double())
 
 
-def _right(rollout: Rollout) -> Tensor:
-    """Return (groups, group_size) the right completions that have a reward."""
-    if rollout.correct is None:
-        raise ValueError("this length reward needs the verdicts of the rollout")
-    return (rollout.correct & ~rollout.rewards.isnan()).view(-1, rollout.group_size)
+def _grouped(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (groups, group_size) the lengths, which completions have a reward, and which of them are right."""
+    assert rollout.correct is not None
+    rewarded = ~rollout.rewards.isnan()
+    lengths, rewarded, right = (
+        values.view(-1, rollout.group_size) for values in (_lengths(rollout), rewarded, rewarded & rollout.correct)
+    )
+    return lengths, rewarded, right
 
 
-DAPO_PAPER = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "Yu et al.", "2503.14476")
 PRIME_RL = Paper("prime-rl (software)", "Prime Intellect")
 PRESETS = (
     Modifier(
         "overlong",
         title="Soft overlong punishment",
         summary="Punishes completions that come close to the maximum length, up to -1 at the maximum.",
-        paper=DAPO_PAPER,
+        paper=DAPO,
         golden=("overlong",),
         sets={
             "reward.length.kind": ("overlong", "DAPO paper, equation 13"),

@@ -150,7 +150,7 @@ class Method(TrainingMethod):
 
     @property
     def needs_correct(self) -> bool:
-        return self.advantage.needs_correct or self.reward.length.needs_correct
+        return self.advantage.needs_correct or self.reward.length.compares
 
     @property
     def teacher(self) -> str | None:

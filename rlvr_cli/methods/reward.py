@@ -81,7 +81,7 @@ class Reward(Part):
     def needs_group(self) -> tuple[str, str] | None:
         if self.source == "majority":
             return "method.reward.source", "method.reward.source=majority takes a vote of a prompt's completions"
-        if self.length.needs_group:
+        if self.length.compares:
             key = "method.reward.length"
             return key, f"{key}={self.length.kind} compares the lengths of a prompt's completions"
         return None
@@ -136,7 +136,7 @@ class Reward(Part):
                 f"method.reward.noise={self.noise:g} mirrors the whole reward, and method.advantage.kind="
                 f"{advantage.kind_name} reads its parts. Remove one",
             )
-        if self.source == "entropy_min" and self.length.needs_correct:
+        if self.source == "entropy_min" and self.length.compares:
             yield Contradiction(
                 ("method.reward.length", "method.reward.source"),
                 f"method.reward.length={self.length.kind} needs verdicts, and method.reward.source=entropy_min uses no "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
 from rlvr_cli.compare.words import (
     comparative,
-    control_sentence,
+    control_sentences,
     describe_comparison,
     format_signed,
     sentence,
@@ -119,7 +119,7 @@ def _answer_comparison(comparison: TaskComparison) -> PageAnswer:
         short=_write_short(comparison, rows),
         sentences=(
             *(_write_sentence(comparison, row, contrast) for row, contrast in ordered),
-            *(_write_control(comparison, row, row.above) for row in comparison.rows if row.above is not None),
+            *(Sentence("neutral", "control", capitalize(text)) for text in control_sentences(comparison)),
         ),
         facts=(describe_comparison(comparison)[0],),
     )
@@ -176,14 +176,6 @@ def _write_short(comparison: TaskComparison, rows: Others) -> str:
         verdicts += single if len(single) <= MOST_NAMED else [f"{len(single)} differences are between single runs."]
         verdicts.append("A single run cannot rank methods. Use `rlvr sweep` with 3 or more seeds.")
     return " ".join(verdicts)
-
-
-def _write_control(comparison: TaskComparison, row: ArmOnTask, above: Contrast) -> Sentence:
-    text = capitalize(control_sentence(comparison, comparison.scores.metric, row) or "")
-    if above.verdict not in ("higher", "lower"):
-        return Sentence("open", "", text)
-    is_better = (above.verdict == "higher") == declared(comparison.scores.metric).higher_is_better
-    return Sentence("good" if is_better else "bad", "above" if is_better else "below", text)
 
 
 def _write_sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) -> Sentence:

@@ -109,7 +109,6 @@ class RolloutSource:
         self.engine, self.folder = engine, folder
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
         policy = config.method.policy
-        # An imitation samples only before training.
         self.reward = Reward() if policy is None else policy.reward
         self.advantage = None if policy is None else policy.advantage
         self.model: Any = None
