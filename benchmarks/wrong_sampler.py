@@ -124,18 +124,15 @@ def table(folder: Path, sampler: str, made: list[Cell]) -> list[str]:
     command = ["-m", "rlvr_cli", "compare", *runs, "--by", by, "--baseline", baseline, "--format", "json"]
     lines = []
     for arm in json.loads(call(command, folder))["arms"]:
-        paths = [path for path in runs if Path(path).name in {Path(run["run"]).name for run in arm["runs"]}]
-        paths = [path for path in paths if Path(path).parent.name in arm["arm"]] or paths
-        cell = runs[paths[0]]
+        paths = [run["run"] for run in arm["runs"]]
         steps = [row for path in paths for row in read_jsonl(Path(path) / "metrics.jsonl")]
-        means = [mean([row[name] for row in steps if row.get(name) is not None]) for name in MEANS]
-        difference = arm.get("difference")
+        difference = arm["difference"]
         cells = [
-            f"{cell.sampler}, {cell.correction}",
-            interval(arm["estimate"]),
+            f"{runs[paths[0]].sampler}, {runs[paths[0]].correction}",
+            interval(arm["mean"]),
             "-" if difference is None else interval(difference, "+.3f"),
-            arm.get("verdict") or "-",
-            *means,
+            arm["verdict"],
+            *(mean([row[name] for row in steps if row.get(name) is not None]) for name in MEANS),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

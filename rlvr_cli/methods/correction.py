@@ -30,11 +30,10 @@ Sources:
 Tokens and rows with weight 0 stay in the divisor Z, as in the papers of IcePop and DeepSeek-V3.2, in TRL and prime-rl:
 the sum estimates an expectation over all samples, in which a rejected one counts 0. Without them Z would be a number of
 accepted tokens, and the fewer a sampler's rows are trusted, the larger each one's step would be. It also keeps Z
-the same in every process and micro-batch. verl takes rejected rows out of the mask and so out of Z. A row's group
-baseline is computed with it either way.
+the same in every process and micro-batch. verl takes rejected rows out of the mask and so out of Z.
 
-A product over a long row is 0 or beyond any cap (0.012 a token is 3.3 over 100), so ``sequence``, ``mis`` and, less,
-``token`` filter by length: ``importance/cut_short`` and ``importance/cut_long`` show it.
+A product over a long row is 0 or beyond any cap (0.012 a token is 3.3 over 100), so ``sequence`` and ``mis`` filter by
+length: ``importance/cut_short`` and ``importance/cut_long`` show it.
 """
 
 from __future__ import annotations
