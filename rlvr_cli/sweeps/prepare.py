@@ -76,7 +76,10 @@ class PreparedSweep:
 
 
 def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
-    """Return the plan, unwritten; known trials keep name and run. Raises UserError for a foreign folder or run, or no teacher."""
+    """Return the plan, unwritten; known trials keep name and run.
+
+    Raises UserError for a foreign folder or run, or a missing teacher.
+    """
     for trial in sweep.trials:
         find_teacher(trial.config)
     previous = folder.read_plan() if folder.exists() else None

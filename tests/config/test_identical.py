@@ -55,6 +55,7 @@ def rollout() -> tuple[Rollout, Tensor]:
         old_log_probs=old * mask,
         entropies=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64) * 1.4,
         ref_log_probs=(old - 0.1) * mask,
+        teacher_log_probs=old.roll(1, dims=1) * mask,
         values=torch.rand(ROWS, LENGTH, generator=draw, dtype=torch.float64),
         correct=torch.tensor([True, False, False, True, False, True, False, False] * 5),
         parts=torch.stack([ids[:, 0] % 2, ids[:, 1]], dim=1).double(),

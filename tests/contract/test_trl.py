@@ -83,7 +83,9 @@ OWN = {
     "_get_step_rows",
     "_sample_with_trl",
     "_collect_rollout",
+    "_prepare_teacher",
     "_store_rollout",
+    "_teacher_log_probs",
     "_begin_step",
 }
 

@@ -168,6 +168,7 @@ def test_a_student_comes_nearer_to_its_teacher_and_a_kl_term_keeps_its_own_refer
 def test_a_run_teaches_and_the_students_run_goes_on_with_that_teacher_alone(tmp_path: Path) -> None:
     taught = start(tmp_path, "teacher", "grpo", **TINY, train__rollouts=1, optimizer__lr=1e-2).run
     settings = {**TINY, "train__rollouts": 2, "method__advantage__teacher": "teacher", "checkpoint__every": 1}
+    settings |= {"checkpoint__keep": 8}
     whole = start(tmp_path, "whole", "opd+lopti", **settings).run
     with interrupted_after(3):
         run = start(tmp_path, "student", "opd+lopti", **settings).run
@@ -184,6 +185,7 @@ def test_a_run_teaches_and_the_students_run_goes_on_with_that_teacher_alone(tmp_
     assert resume(run).status == "finished"
     assert [row["kl_teacher"] for row in metrics(run)] == [row["kl_teacher"] for row in metrics(whole)]
     assert newest_weights(run) == newest_weights(whole)
+    assert rlvr(["analyze", "ratio", "--run", str(run.path)]) == 0
 
 
 def newest_weights(run: RunDir) -> bytes:
