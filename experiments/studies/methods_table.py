@@ -1,7 +1,7 @@
 """Write the generated part of docs/methods/table.md from the finished trainings of the sweep methods-table.
 
-    rlvr sweep sweeps/methods-table --workers 2      # `make methods-table` does both; ONLY='*-taskcountdown-*' selects
-    python -m experiments.studies.methods_table
+rlvr sweep sweeps/methods-table --workers 2      # `make methods-table` does both; ONLY='*-taskcountdown-*' selects
+python -m experiments.studies.methods_table
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FORMATS = {"higher": "**{}**", "lower": "**{}**", "uncertain": "*{}*"}
 
 HEAD = """# Every method on every lab
 
-`make methods-table` trains every method on [the lab](../lab.md) of each task with five seeds (`configs/sweeps/methods-table.yaml`): 20
-rollouts of 16 x 8 completions, four updates each, learning rate 2e-4. It can be interrupted, and continues on the next call; this page shows
-what is finished.
+`make methods-table` trains every method on [the lab](../lab.md) of each task with five seeds
+(`configs/sweeps/methods-table.yaml`): 20 rollouts of 16 x 8 completions, four updates each, learning rate 2e-4. It can
+be interrupted, and continues on the next call; this page shows what is finished.
 
 **Finished: {done} of {total} trainings** ({by_task}).
 
-Accuracy: 8 samples on each of 210 held-out problems, mean over seeds (standard deviation). Difference from GRPO: 95% interval over seeds and
-problems, by `rlvr compare 'methods-table/*-taskcountdown-*' --baseline grpo`. Bold: also after Holm's correction over the methods of the
-table; italic: the interval excludes 0, but not after the correction.
+Accuracy: 8 samples on each of 210 held-out problems, mean over seeds (standard deviation). Difference from GRPO: 95%
+interval over seeds and problems, by `rlvr compare 'methods-table/*-taskcountdown-*' --baseline grpo`. Bold: also after
+Holm's correction over the methods of the table; italic: the interval excludes 0, but not after the correction.
 """
 
 
