@@ -112,6 +112,10 @@ _KEYS: dict[str, tuple[str, ...]] = {
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
 _NONE = {"*": ""}
+_TRAINER_ONLY = (
+    *("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"),
+    *("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"),
+)
 # Values of other programs' keys ("*" = any other) -> the equivalent here, one override or several; "" = none.
 _OTHER_VALUES: dict[str, dict[str, str]] = {
     "loss_type": {
@@ -131,10 +135,7 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
         "sum_then_normalize": "method.advantage=group",
         "normalize_then_sum": "method=gdpo",
     },
-    "use_adaptive_entropy": {
-        "true": "method.entropy_bonus.target=0.2",
-        "false": "method.entropy_bonus.target=null",
-    },
+    "use_adaptive_entropy": {"true": "method.entropy_bonus.target=0.2", "false": "method.entropy_bonus.target=null"},
     "vllm_importance_sampling_correction": {"true": "rollout.correction=mis", "false": "rollout.correction=none"},
     "vllm_importance_sampling_mode": {
         "token_truncate": "rollout.correction=token",
@@ -153,8 +154,7 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
     "use_kl_loss": {"true": "method.kl.beta=0.001", "false": "method.kl.beta=0"},
     "use_kl_in_reward": {"true": "method=reinforce-pp", "false": "method.kl.beta=0"},
     "resume_from_checkpoint": _NONE,
-    **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _NONE),
-    **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _NONE),
+    **dict.fromkeys(_TRAINER_ONLY, _NONE),
     "loss_agg_mode": {
         "token-mean": "method.aggregation=token_mean",
         "seq-mean-token-mean": "method.aggregation=sequence_mean",
@@ -181,24 +181,16 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
 _CLIP = " It is the lower bound; the upper one is `method.policy_loss.eps_high`"
 _ROLLOUTS = " It counts rollouts, each of rollout.prompts problems"
 _STEPS = " It counts rollouts, each of update.mini_batches x update.epochs steps"
-_ONLY_TRAINER = " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"
 _PROMPTS = " It counts prompts, each with rollout.group_size completions"
 _OTHER_MEANINGS = {
     "delta": " It is the same above 1 + eps_high",
     "disable_dropout": " It is the opposite",
     "resume_from_checkpoint": " as a key. Use `rlvr train --resume RUN`",
-    **dict.fromkeys(
-        ("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), " It belongs to method.entropy_bonus.target"
-    ),
+    **{f"entropy_coef_{name}": " It belongs to method.entropy_bonus.target" for name in ("min", "max", "delta")},
     "off_policy_mask_threshold": " It belongs to rollout.correction=opsm",
     **{f"sapo_temperature_{sign}": " It belongs to method=sapo" for sign in ("pos", "neg")},
     **{f"vespo_{name}": " It belongs to method=vespo" for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
-    **{
-        f"vllm_importance_sampling_{name}": " It belongs to a kind of rollout.correction"
-        for name in ("clip_max", "cap", "clip_min")
-    },
-    **dict.fromkeys(("tools", "environment_factory", "rollout_func", "max_tool_calling_iterations"), _ONLY_TRAINER),
-    **dict.fromkeys(("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"), _ONLY_TRAINER),
+    **dict.fromkeys(_TRAINER_ONLY, " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"),
     "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
     **dict.fromkeys(("adam_beta1", "adam_beta2"), " It takes both: [0.9, 0.999]"),
     **dict.fromkeys(("epsilon", "cliprange", "clip_range", "clip_ratio"), _CLIP),

@@ -60,19 +60,16 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
 
 def _foreign_keys(schema: Schema, path: KeyPath, value: Any) -> list[KeyPath]:
     """Return the paths of all keys in a section of another program; none for another unknown key or section."""
-    leaves, section = list(_leaves(path, value)), nearest(str(path[0]), fields(schema.root))
+    leaves, section = _leaves(path, value), nearest(str(path[0]), fields(schema.root))
     misspelled = section is not None and all(schema.is_known((section, *leaf[1:])) for leaf in leaves)
     foreign = any(normalize_name(str(leaf[-1])) in schema.other_names for leaf in leaves)
     return leaves if len(path) == 1 and foreign and not misspelled else []
 
 
-def _leaves(path: KeyPath, value: Any) -> Iterator[KeyPath]:
-    """Yield the paths of the values in nested mappings."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _leaves((*path, key), inner)
-    else:
-        yield path
+def _leaves(path: KeyPath, value: Any) -> list[KeyPath]:
+    """Return the paths of the values in nested mappings."""
+    inner = value.items() if isinstance(value, dict) else ()
+    return [leaf for key, below in inner for leaf in _leaves((*path, key), below)] or [path]
 
 
 def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:

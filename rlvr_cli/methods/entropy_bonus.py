@@ -3,25 +3,22 @@
     l = l_policy - c H        H = -sum over the vocabulary v of p_v log p_v
     dH/dz_v = -p_v (log p_v + H)        z: logits over the temperature
 
-Mnih et al., arXiv:1602.01783, section 4, for every sampled token, H in nats at the sampling temperature. With a
-``target`` (Skywork-OR1's adaptive entropy control), at optimizer step k:
+Mnih et al., arXiv:1602.01783, section 4; H in nats, at the sampling temperature. With a ``target``, at step k:
 
     c = c_k if H_(k-1) <= target else 0        c_(k+1) = c_k + step if H_k <= target else c_k - step, in [min, max]
 
-He et al., arXiv:2505.22312. H_k is the mean over the step's tokens in all processes, before the update; without H_0 the
-first step has no bonus. With TRL's defaults.
+He et al., arXiv:2505.22312 (Skywork-OR1), as in TRL. H_k: the mean over the step's tokens in all processes, before the
+update; the first step has no bonus.
 
-It is a term of its own, not one of `F A grad log pi`: the gradient needs the whole distribution of a token. -log pi of
-the sampled token as an advantage is its unbiased estimate on-policy, with variance; ``entropy-penalty`` and
-``entropy-min`` are made of such terms. Divisor: the method's Z. Tokens: all of the pass (Lopti: those of its
-probability), with an advantage or not, as the KL penalty. So a step skips no token of the pass, and the adaptive
-coefficient needs them even while it is 0.
+It is a term of its own, not one of `F A grad log pi`: its gradient needs a token's whole distribution. An advantage
+-log pi of the sampled token is its unbiased estimate on-policy, with variance. Divisor: the method's Z. Tokens: all of
+the pass (Lopti: those of its probability), as for the KL penalty, so a step skips no token of the pass, not even while
+an adaptive coefficient is 0. Cost at 152,000 words on a CPU: 13% of the head's time, 1/16 of its logits more memory.
 
 How we differ from the paper: the gate reads the entropy of the step before, as in TRL.
 
 How we differ from the released code: TRL's bonus is a mean over the tokens of a forward pass whatever the loss type,
-and leaves out what ``top_entropy_quantile`` drops; ours has the method's Z, which is the step's tokens with token_mean,
-and with high-entropy all tokens. A step without tokens, or whose entropy is not finite, changes no coefficient.
+without those that ``top_entropy_quantile`` drops. Here a step without tokens, or a finite entropy, changes no coef.
 """
 
 from __future__ import annotations
@@ -74,10 +71,8 @@ class EntropyBonus(Part):
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if self.adaptive and self.min > self.max:
-            yield Contradiction(
-                ("method.entropy_bonus.min", "method.entropy_bonus.max"),
-                f"method.entropy_bonus.min={self.min:g} must be at most method.entropy_bonus.max={self.max:g}",
-            )
+            low, high = "method.entropy_bonus.min", "method.entropy_bonus.max"
+            yield Contradiction((low, high), f"{low}={self.min:g} must be at most {high}={self.max:g}")
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if not self.adaptive:
@@ -89,7 +84,6 @@ class EntropyBonus(Part):
         return self if self.adaptive else EntropyBonus(coef=self.coef)
 
 
-SKYWORK = Paper("Skywork Open Reasoner 1 Technical Report", "He et al.", "2505.22312")
 COST = "the gradient of the entropy, for every token of the pass: none is skipped"
 PRESETS = (
     Modifier(
@@ -105,14 +99,12 @@ PRESETS = (
         "adaptive-entropy",
         title="Adaptive entropy control",
         summary="Adds an entropy bonus while the entropy is below a target, with a weight that rises until it is not.",
-        paper=SKYWORK,
+        paper=Paper("Skywork Open Reasoner 1 Technical Report", "He et al.", "2505.22312"),
         golden=("adaptive_entropy",),
         extra_cost=COST,
         sets={
-            "entropy_bonus.coef": (0.0, "TRL's default"),
+            "entropy_bonus.coef": (0.0, "TRL's default, as the bounds"),
             "entropy_bonus.target": (0.2, "TRL's default, after Skywork-OR1"),
-            "entropy_bonus.min": (0.0, "TRL's default"),
-            "entropy_bonus.max": (1.0, "TRL's default"),
             "entropy_bonus.step": (0.005, "TRL's default, after Skywork-OR1"),
         },
     ),

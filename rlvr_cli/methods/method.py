@@ -178,11 +178,6 @@ class Method(TrainingMethod):
         return advantage.needs_reference or advantage.needs_teacher or self.passes.needs_rollout_log_probs
 
     @property
-    def needs_update_entropies(self) -> bool:
-        """True if a forward pass of an update needs the entropies."""
-        return self.policy_loss.needs_entropies or self.entropy_bonus.is_on
-
-    @property
     def trains_every_token(self) -> bool:
         """True if a term besides the advantage trains every token of a pass."""
         return self.kl.beta > 0 or self.policy_loss.has_penalty or self.entropy_bonus.is_on

@@ -110,9 +110,9 @@ def loss(
     total = -(coefficients * outputs.log_probs).sum()
     entropy = None
     if method.entropy_bonus.is_on:
-        assert outputs.entropies is not None and tokens.entropies is not None
+        assert outputs.entropies is not None and entropies is not None
         counted = method.passes.selected(tokens, step.pass_name)
-        entropy = torch.stack([torch.where(counted, tokens.entropies, 0.0).sum(), counted.sum()]).double()
+        entropy = torch.stack([torch.where(counted, entropies, 0.0).sum(), counted.sum()]).double()
         if step.entropy_coef:
             shares = method.aggregation.coefficients(tokens.mask, step.count).to(total.dtype)
             total = total - step.entropy_coef * torch.where(counted, shares * outputs.entropies, 0.0).sum()

@@ -545,6 +545,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_batches = self.forward.pack(rows, grad_mask)
         old_log_probs: Tensor | None = None
         total = torch.zeros((), device=self.args.device)
+        bonus, policy_loss = self.method.entropy_bonus, self.method.policy_loss
         self._step_entropy = torch.zeros(2, dtype=torch.float64, device=self.args.device)
         for number, indices in enumerate(micro_batches.rows):
             micro_batch, batch_mask = {key: value[indices] for key, value in rows.items()}, grad_mask[indices]
@@ -557,7 +558,7 @@ class PolicyTrainer(GRPOTrainer):
                     model,
                     micro_batch,
                     batch_mask,
-                    entropies=self.method.needs_update_entropies or self.rollouts is None,
+                    entropies=bonus.is_on or policy_loss.needs_entropies or self.rollouts is None,
                     share_prompts=micro_batches.share_prompts,
                 )
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:

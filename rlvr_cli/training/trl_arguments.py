@@ -95,20 +95,15 @@ def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) ->
         run = f"`rlvr train rollout.correction=opsm {OTHER_NAMES[option]}={value}`"
         return f"of runs alone, which know the sampler's log-probs: {run}"
     family = option.partition("_")[0]
-    name, overrides = f'method="{family}"' if family in ("sapo", "vespo") else "", []
-    equivalent = KEYS.equivalent(option, value) or f"{OTHER_NAMES[option]}={value}"
-    adaptive = f"method.entropy_bonus.target={arguments.entropy_target:g}"
-    if option == "use_adaptive_entropy":
-        equivalent = adaptive
-    elif option.startswith("entropy_coef_"):
-        equivalent = f"{adaptive} {equivalent}"
-    for override in equivalent.split():
-        if override.startswith("method="):
-            name = f'method="{override.removeprefix("method=")}"'
-        else:
-            overrides.append(f'"{override.removeprefix("method.")}"')
-    listed = f"overrides=[{', '.join(overrides)}]" if overrides else ""
-    return ", ".join(filter(None, (name, listed))) + more
+    equivalent = (KEYS.equivalent(option, value) or f"{OTHER_NAMES[option]}={value}").split()
+    if family in ("sapo", "vespo"):
+        equivalent.insert(0, f"method={family}")
+    target = f"method.entropy_bonus.target={arguments.entropy_target:g}"
+    if option == "use_adaptive_entropy" or option.startswith("entropy_coef_"):
+        equivalent = [target, *(text for text in equivalent if ".target=" not in text)]
+    name = [f'method="{text.removeprefix("method=")}"' for text in equivalent if text.startswith("method=")]
+    overrides = [f'"{text.removeprefix("method.")}"' for text in equivalent if text.startswith("method.")]
+    return ", ".join(name + ([f"overrides=[{', '.join(overrides)}]"] if overrides else [])) + more
 
 
 def resolve_method(
