@@ -218,7 +218,7 @@ def compare_arms(scores: Scores) -> Comparison:
         for other in (base, *(name for name in first.controls.get(arm, ()) if name != base))
         if all(task.pair(arm, other)[0] for task in compared)
     ]
-    pairs = {(place, *arms): [_tables(task, *arms) for task in places[place]] for place, *arms in keys}
+    pairs = {key: [_tables(task, *key[1:]) for task in places[key[0]]] for key in keys}
     estimates = {
         key: difference(pair, paired=first.paired, together=scores.together and len(pair) > 1)
         for key, pair in pairs.items()

@@ -65,15 +65,18 @@ def control_sentence(task: TaskComparison, metric: str, row: ArmResult, where: s
 
 
 def _claim(task: TaskComparison, metric: str, arm: str, contrast: Contrast, over: str, where: str = "") -> str:
-    difference, base = contrast.difference, contrast.base
+    difference, is_control = contrast.difference, contrast.base != task.scores.baseline
+    base = f"its control {contrast.base}" if is_control else contrast.base
     if contrast.verdict == "single":
-        return f"{these_runs(task, arm, base)}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
+        return (
+            f"{these_runs(task, arm, contrast.base)}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
+        )
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {format_signed(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
         return f"no difference detected between {arm} and {base}{where}: {format_signed(metric, difference)}, {over}"
     than, size = comparative(metric, difference.value), format_size(metric, difference)
-    if base != task.scores.baseline:
+    if is_control:
         than = {"better than": "above", "worse than": "below"}[than]
     if contrast.verdict == "uncertain":
         caveat = chance_caveat(contrast.family, contrast.p_holm)

@@ -161,7 +161,7 @@ def test_the_command_says_how_far_an_arm_is_above_its_control(
     control = arm["control"]
     assert control["difference"]["value"] == pytest.approx(sum(BETTER) / 48 - sum(BASE) / 48, abs=0.03)
     assert control["verdict"] == "higher" and control["arm"] in ("grpo+random-reward", "grpo+majority-reward")
-    assert control["sentence"].startswith(f"grpo is above {control['arm']} by ")
+    assert control["sentence"].startswith(f"grpo is above its control {control['arm']} by ")
     printed = " ".join(told(*names).split())
     assert control["sentence"] in printed and "above its control" in printed
     assert "p of differences to controls: Holm's correction over 2 comparisons of their own" in printed
