@@ -119,10 +119,10 @@ def test_the_weights_are_those_of_before_after_sampling() -> None:
     past = PastWeights(model, behind=1)
     expected: list[float] = []
     for rollout in range(4):
-        expected.append(float(model.weight[0, 0]))
+        expected.append(model.weight[0, 0].item())
         before = model.weight.clone()
         with pytest.raises(RuntimeError, match="engine"), past.loaded(rollout):
-            assert float(model.weight[0, 0]) == expected[max(0, rollout - 1)]
+            assert model.weight[0, 0].item() == expected[max(0, rollout - 1)]
             raise RuntimeError("engine")
         assert torch.equal(model.weight, before)
         assert set(past.history) == set(range(max(0, rollout - 1), rollout + 1)) and "bias" not in past.history[rollout]
