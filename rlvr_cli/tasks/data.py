@@ -137,7 +137,10 @@ class RowReader:
         if source not in (*data_set.files, *data_set.hub_splits):
             have = " and ".join(data_set.files)
             raise UserError(f"task.data={hub_id!r}: has only {have} problems, and {split} problems were requested.")
-        return [HubTable(data_set.hub_splits.get(source, source), data_set.config)]
+        split_name = data_set.hub_splits.get(source, source)
+        if isinstance(data_set.config, tuple):
+            return [HubTable(split_name, config, ids=config) for config in data_set.config]
+        return [HubTable(split_name, data_set.config)]
 
     def select_split(self, problems: list[Problem], split: Split) -> list[Problem]:
         """Select the problems of ``split`` from those of ``hub_tables``."""

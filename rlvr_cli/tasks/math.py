@@ -36,7 +36,24 @@ from rlvr_cli.verify.numbers import exact_number
 STORIES = "math-story-gen"
 # Consecutive draws without a new problem after which generation fails.
 _PATIENCE = 100_000
+_ARENA = "CC BY-NC-SA 4.0"
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
+
+
+def _arena(title: str, name: str, repository: str, size: int) -> DataSet:
+    """Return a competition of MathArena, with its four runs of each problem; its own parser judges there."""
+    where = "MathArena's configurations of 2025; those of 2026 leave it to the model's"
+    source = {"samples": "MathArena: --n, 4 by default", "temperature": f"{where}: 0.6"}
+    return DataSet(
+        f"{title}, {size} problems, as MathArena publishes it.",
+        {"test": f"math/{name}"},
+        f"MathArena/{repository}",
+        _ARENA,
+        size=size,
+        hub_splits={"test": "train"},
+        length=(16_000, where),
+        sampling={"samples": 4, "temperature": 0.6, "greedy": False, "source": source},
+    )
 
 
 class MathTask(AnswerTask):
@@ -59,7 +76,42 @@ class MathTask(AnswerTask):
             hub_splits={"test": "train"},
         ),
         "aime25": DataSet("AIME 2025, 30 problems.", {"test": "math/aime25"}, "math-ai/aime25", _MAA, size=30),
+        "aime26": _arena("AIME 2026", "aime26", "aime_2026", 30),
+        "hmmt_feb25": _arena("HMMT February 2025", "hmmt_feb25", "hmmt_feb_2025", 30),
+        "hmmt_nov25": _arena("HMMT November 2025", "hmmt_nov25", "hmmt_nov_2025", 30),
+        "hmmt_feb26": _arena("HMMT February 2026", "hmmt_feb26", "hmmt_feb_2026", 33),
+        "brumo25": _arena("BRUMO 2025", "brumo25", "brumo_2025", 30),
+        "beyondaime": DataSet(
+            "BeyondAIME, 100 problems with whole-number answers.",
+            {"test": "math/beyondaime"},
+            "ByteDance-Seed/BeyondAIME",
+            "CC0-1.0",
+            size=100,
+        ),
         "amc23": DataSet("AMC 2023, 40 problems.", {"test": "math/amc23"}, "math-ai/amc23", _MAA, size=40),
+        "amc83": DataSet(
+            "AMC 2022 and 2023, 83 problems with whole-number answers.",
+            {"test": "math/amc83"},
+            "AI-MO/aimo-validation-amc",
+            "Apache-2.0 (collection); the problems are the MAA's, none stated",
+            size=83,
+            hub_splits={"test": "train"},
+            sampling={
+                "samples": 16,
+                "greedy": False,
+                "source": {"samples": "AR-Lopti, section 5.2, table 1", "temperature": "AR-Lopti's code: 1.0"},
+            },
+        ),
+        "livemathbench": DataSet(
+            "LiveMathBench v202412 in English, 119 problems of four contests; behind a form on the hub.",
+            {"test": "math/livemathbench"},
+            "opencompass/LiveMathBench",
+            "not verified: see the hub's form",
+            size=119,
+            config=tuple(f"v202412_{contest}_en" for contest in ("AMC", "CCEE", "CNMO", "WLPMC")),
+            length=(8192, "OpenCompass's configuration of v202505"),
+            sampling={"samples": 48, "greedy": False, "source": {"samples": "OpenCompass: n=48 for G-Pass@16"}},
+        ),
         "minerva": DataSet(
             "Minerva's OCW questions, 272 problems.", {"test": "math/minerva"}, "math-ai/minervamath", "MIT", size=272
         ),

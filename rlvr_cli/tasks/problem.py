@@ -24,13 +24,14 @@ class DataSet:
         summary: a line for the user.
         files: split (train, test) -> file or folder in a data folder, without `.jsonl` or `.jsonl.gz`; {} = generated.
             hub: the hub data set with these splits; None = not on the hub.
-        config: its configuration; None = the default.
+        config: its configuration, or several; None = the default.
         hub_splits: our split -> the hub's, or a file, if they differ.
         repeated: whether the hub has duplicate rows.
         licence: as stated by its publishers.
         size: the published number of test problems (0: unknown), on which a benchmark's number of samples depends.
         keys: a benchmark's keys of the task's section.
         length: a benchmark's completion limit in tokens, and its source; None = by size.
+        sampling: how a benchmark's authors sample it: values and `source` of its setting, in place of those by size.
         task: the task's name, set by the registry.
     """
 
@@ -41,8 +42,9 @@ class DataSet:
     size: int = 0
     keys: Mapping[str, Any] = field(default_factory=dict)
     length: tuple[int, str] | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     task: str = ""
-    config: str | None = None
+    config: str | tuple[str, ...] | None = None
     hub_splits: Mapping[str, str] = field(default_factory=dict)
     repeated: bool = False
 

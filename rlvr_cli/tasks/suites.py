@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,23 +110,20 @@ def unknown_name_errors(names: Sequence[str], key: str) -> list[str]:
 def default_setting(benchmark: str) -> Setting:
     """Return the setting of a benchmark outside a suite; the run decides prompts and judging.
 
-    The number of samples depends on the number of problems, and k is every power of two up to it.
+    The number of samples depends on the number of problems unless the set has the authors' own, and k is every power of
+    two up to it.
     """
     data_set = data_sets()[benchmark]
     samples, source = next((n, source) for above, n, source in _BY_SIZE if data_set.size > above)
     by_size = (8192, "DGPO, table 12") if samples == 32 else (4096, "AR-Lopti, table 2")
     length, length_source = data_set.length or by_size
-    return Setting(
-        benchmark,
-        samples,
-        pass_at=tuple(k for k in POWERS if k <= samples),
-        greedy=True,
-        max_new_tokens=length,
-        task=data_set.keys,
-        source={
-            "samples": f"by size: {source}",
-            "temperature": "AR-Lopti's code, DGPO's rollouts: 1.0",
-            "length": length_source,
-            "prompt": "the run's own, else the task's default",
-        },
-    )
+    sources = {
+        "samples": f"by size: {source}",
+        "temperature": "AR-Lopti's code, DGPO's rollouts: 1.0",
+        "length": length_source,
+        "prompt": "the run's own, else the task's default",
+    }
+    setting = Setting(benchmark, samples, greedy=True, max_new_tokens=length, task=data_set.keys)
+    published = {**data_set.sampling, "source": {**sources, **data_set.sampling.get("source", {})}}
+    setting = replace(setting, **published)
+    return replace(setting, pass_at=tuple(k for k in POWERS if k <= setting.samples))

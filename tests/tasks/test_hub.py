@@ -15,11 +15,13 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import countdown
+from rlvr_cli.tasks import gpqa as gpqa_task
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.data import PUBLIC
 from rlvr_cli.tasks.fetch import fetch, read_manifest
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.sets import task_to_fetch
+from rlvr_cli.tasks.sets import data_sets, task_to_fetch
+from rlvr_cli.tasks.suites import default_setting
 from tests.tasks.rows import write
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -300,3 +302,101 @@ def test_a_fetch_that_fails_leaves_nothing(hub: Path, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match="No space left on device"):
         fetch(task_to_fetch("gsm8k"), Path(PUBLIC))
     assert not [path for path in Path(PUBLIC).rglob("*") if path.is_file()]
+
+
+# --- benchmarks, which have test rows alone ----------------------------------------------------------------------
+
+
+def arena(number: int) -> dict[str, Any]:
+    # AIME's answers are integers on the hub, HMMT's and BRUMO's text.
+    return {"problem_idx": number, "problem": f"What is {number} + 1?", "answer": number + 1}
+
+
+def amc(number: int) -> dict[str, Any]:
+    return {"id": number, "problem": f"What is {number} + 1?", "answer": float(number + 1), "url": "https://x"}
+
+
+def gpqa(number: int) -> dict[str, Any]:
+    return {
+        "Record ID": f"rec{number}",
+        "Question": f"What is {number} + 1?",
+        "Correct Answer": f" {number + 1}\n",
+        **{f"Incorrect Answer {wrong}": str(number + 10 * wrong) for wrong in (1, 2, 3)},
+        "Explanation": "Adding.",
+        "High-level domain": "Physics" if number % 2 else "Biology",
+    }
+
+
+CONTESTS = [f"v202412_{contest}_en" for contest in ("AMC", "CCEE", "CNMO", "WLPMC")]
+# The set -> its repository on the hub, its configurations, its split there, and a row.
+BENCHMARKS: dict[str, tuple[str, list[str], str, Callable[[int], dict[str, Any]]]] = {
+    "aime26": ("MathArena/aime_2026", ["default"], "train", arena),
+    "hmmt_feb25": ("MathArena/hmmt_feb_2025", ["default"], "train", arena),
+    "hmmt_nov25": ("MathArena/hmmt_nov_2025", ["default"], "train", arena),
+    "hmmt_feb26": (
+        *("MathArena/hmmt_feb_2026", ["default"], "train"),
+        lambda number: {**arena(number), "answer": f"\\frac{{{2 * number + 2}}}{{2}}", "problem_type": ["Algebra"]},
+    ),
+    "brumo25": ("MathArena/brumo_2025", ["default"], "train", lambda n: {**arena(n), "answer": str(n + 1)}),
+    "beyondaime": (
+        *("ByteDance-Seed/BeyondAIME", ["default"], "test"),
+        lambda number: {"problem": f"What is {number} + 1?", "answer": number + 1},
+    ),
+    "amc83": ("AI-MO/aimo-validation-amc", ["default"], "train", amc),
+    "livemathbench": (
+        *("opencompass/LiveMathBench", [*CONTESTS, "v202412_AMC_cn"], "test"),
+        lambda number: {"question": f"What is {number} + 1?", "answer": f"${number + 1}$"},
+    ),
+    "gpqa_diamond": ("Idavidrein/gpqa", ["gpqa_diamond", "gpqa_main"], "train", gpqa),
+}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_is_read_in_the_columns_of_its_authors_and_judged(hub: Path, name: str) -> None:
+    repository, configs, split, row = BENCHMARKS[name]
+    folder = hub / repository
+    for part, config in enumerate(configs):
+        write(folder / config / "rows.parquet", [row(10 * part + number) for number in range(6)])
+    card(folder, {config: {split: f"{config}/rows.parquet"} for config in configs})
+    read = {"livemathbench": 4}.get(name, 1)
+    of_hub = problems(name, "test", None)
+    assert len(of_hub) == 6 * read
+    fetch(task_to_fetch(name), Path(PUBLIC))
+    assert problems(name, "test", PUBLIC) == of_hub
+    task = load_config(overrides=[f"task={task_to_fetch(name).name}", f"task.data={name}"]).task
+    for problem in of_hub.values():
+        number = int(problem.question.split()[2])
+        right = str(number + 1)
+        if name == "gpqa_diamond":
+            listed = dict(line.split(") ", 1) for line in problem.question.splitlines() if line[1:2] == ")")
+            right = next(letter for letter, text in listed.items() if text == right)
+            assert len(listed) == 4 and problem.subgroup == ("Physics" if number % 2 else "Biology")
+        assert task.judge(problem, f"So it is \\boxed{{{right}}}.").correct
+        assert not task.judge(problem, f"So it is \\boxed{{{'D' if right == 'A' else 'A'}}}.").correct
+        assert task.judge(problem, "I do not know.").reason == "no_answer"
+
+
+def test_a_benchmark_of_2026_is_sampled_as_its_authors_do() -> None:
+    setting = default_setting("hmmt_feb26")
+    assert (setting.samples, setting.pass_at, setting.greedy) == (4, (1, 2, 4), False)
+    assert (setting.temperature, setting.max_new_tokens, data_sets()["hmmt_feb26"].size) == (0.6, 16_000, 33)
+    assert "MathArena" in setting.source["samples"] and set(setting.source) == set(default_setting("aime24").source)
+    assert default_setting("livemathbench").pass_at == (1, 2, 4, 8, 16, 32)
+    assert [data_sets()[name].size for name in ("amc23", "amc83", "gpqa_diamond", "beyondaime")] == [40, 83, 198, 100]
+
+
+def test_choices_are_in_an_order_of_the_problem_alone_and_letters_are_read() -> None:
+    """Every letter is right somewhere, and the same for every reading of the row."""
+    read = [gpqa_task.problem_from({"id": "x", **gpqa(number)}, "row") for number in range(40)]
+    again = [gpqa_task.problem_from({"id": "y", **gpqa(number)}, "elsewhere") for number in range(40)]
+    assert read == again and {problem.data["answer"] for problem in read} == set("ABCD")
+    for text, strict, paper in [
+        *((text, "B", "B") for text in ("B", "(B)", "B.", "B)", r"\text{B}", r"\textbf{(B)}", "$B$", "**B**")),
+        ("B) the second", None, "B"),
+        *((text, None, None) for text in ("AB", "b", "E", "", "the second", "A or B")),
+    ]:
+        assert (gpqa_task.read_letter(text), gpqa_task.read_letter(text, "paper")) == (strict, paper), text
+    with pytest.raises(UserError, match="answer must be one of A, B, C, D"):
+        gpqa_task.problem_from({"id": "x", "question": "?", "answer": "E"}, "row")
+    with pytest.raises(UserError, match="Incorrect Answer 2"):
+        gpqa_task.problem_from({**gpqa(1), "Incorrect Answer 2": None}, "row")
