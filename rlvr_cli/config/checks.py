@@ -170,6 +170,9 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
     if rollout.dynamic_sampling:
         key = "rollout.dynamic_sampling"
         needs.append((key, f"{key}={rollout.dynamic_sampling} replaces groups whose rewards are all equal"))
+    if config.train.curriculum < 1:
+        key = "train.curriculum"
+        needs.append((key, f"{key}={config.train.curriculum:g} compares the verdicts of a problem's completions"))
     for key, reason in needs:
         remedy = "use an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)"
         if key != "method.advantage.kind":

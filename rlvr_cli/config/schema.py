@@ -14,7 +14,7 @@ from rlvr_cli.config.model import ModelConfig
 from rlvr_cli.config.optimizer import LearningRate, OptimizerConfig
 from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.config.update import UpdateConfig
-from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Section, Text, import_modules
+from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Probability, Section, Text, import_modules
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
@@ -36,6 +36,11 @@ class TrainConfig(Section):
     """Training budget, and actions on non-finite numbers, collapse and missing signal."""
 
     rollouts: Count = Field(100, description="Training budget: number of rollout batches.")
+    curriculum: Probability = Field(
+        1.0,
+        description="Share of their visits that problems keep of whose completions all or none were correct at the "
+        "last visit; 1 = every problem once per epoch.",
+    )
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop",
         description="Action on a NaN or infinite reward, loss or gradient: stop the training, or skip the optimizer "

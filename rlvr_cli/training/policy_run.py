@@ -19,11 +19,12 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import merge_adapters, peft_config
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.training.alerts import TrainingAlerts
+from rlvr_cli.training.curriculum import Curriculum, problem_order
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import TensorRows, pad_values, row_order
 from rlvr_cli.training.past_weights import PastWeights
 from rlvr_cli.training.prepare import RunParts
-from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
+from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
 from rlvr_cli.training.sampler_check import (
     Precision,
@@ -52,6 +53,9 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         args = _trl_arguments(run_parts)
         engine = prepared.engine
         assert engine is not None
+        groups = [problem.subgroup for problem in prepared.problems] if prepared.task.by_subgroup else None
+        seed, weight = config.run.seed, config.train.curriculum
+        curriculum = None if weight == 1 else Curriculum(len(prepared.problems), weight, seed, groups)
         rollouts = RolloutSource(
             config,
             prepared.task,
@@ -62,10 +66,10 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             gather=gather_object,
             main=args.process_index == 0,
             on_tokens=run_parts.reporter.add_sampled,
+            curriculum=curriculum,
         )
         rows = config.train.rollouts * config.rollout.prompts
-        groups = [problem.subgroup for problem in prepared.problems] if prepared.task.by_subgroup else None
-        order = problem_order(len(prepared.problems), rows, config.run.seed, groups)
+        order = problem_order(len(prepared.problems), rows, seed, groups)
         correction, exact = config.rollout.active_correction, _sampler_exact(config, prepared.model, bf16=args.bf16)
         PolicyTrainer.__init__(
             self,
@@ -191,6 +195,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             "initial_entropy": initial_entropy,
             **adaptive,
             "rollout_summary": self.rollouts.summary,
+            **({} if self.rollouts.curriculum is None else {"curriculum": self.rollouts.curriculum.state()}),
         }, steps
 
     def restore_position(self, counters: dict[str, Any], rows: list[TensorRows]) -> None:
@@ -198,6 +203,8 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if self.use_adaptive_entropy:
             self.entropy_coef, self._last_world_entropy = counters["entropy_bonus"]
         self.rollouts.summary = counters["rollout_summary"]
+        if self.rollouts.curriculum is not None:
+            self.rollouts.curriculum.restore(counters["curriculum"])
         self.alerts.resume()
 
 

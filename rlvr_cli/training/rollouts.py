@@ -27,27 +27,12 @@ from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, StopStrings
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem, Verdict
-from rlvr_cli.tasks.shares import spread
+from rlvr_cli.training.curriculum import Curriculum
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
 # Groups of each rollout that are recorded token by token.
 TOKEN_RECORD_GROUPS = 2
-
-
-def problem_order(problems: int, rows: int, seed: int, groups: Sequence[str] | None = None) -> list[int]:
-    """Return ``rows`` problem indices, permuted again in each epoch; a shorter order is a prefix of a longer one.
-
-    groups: of each problem, whose shares every rollout keeps, up to rounding.
-    """
-    order: list[int] = []
-    epoch = 0
-    while len(order) < rows:
-        indices = list(range(problems))
-        random.Random(stream_seed(seed, "problem-order", epoch)).shuffle(indices)
-        order.extend(indices if groups is None else spread(indices, [groups[index] for index in indices]))
-        epoch += 1
-    return order[:rows]
 
 
 @dataclass(frozen=True)
@@ -83,6 +68,7 @@ class RolloutSource:
         gather: concatenates lists over processes, in the order of the processes.
         main: whether this process writes files.
         on_tokens: called with the number of tokens sampled since the last call.
+        curriculum: chooses the problems of each rollout; None = the caller does.
 
     Attributes:
         model: the policy. weights: context around each call of the engine, which prepares its weights.
@@ -104,10 +90,12 @@ class RolloutSource:
         gather: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
         main: bool,
         on_tokens: Callable[[int], None],
+        curriculum: Curriculum | None = None,
     ) -> None:
         self.config, self.task, self.problems, self.tokenizer = config, task, problems, tokenizer
         self.engine, self.folder = engine, folder
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
+        self.curriculum = curriculum
         policy = config.method.policy
         self.reward = Reward() if policy is None else policy.reward
         self.advantage = None if policy is None else policy.advantage
@@ -120,10 +108,16 @@ class RolloutSource:
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """Sample and judge a completion for each entry of ``problems``, this process's rows from ``first_row`` on.
 
+        A curriculum chooses other problems of that number.
         Replaces groups of equal rewards by other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
         arXiv:2503.14476, section 3.2). A non-finite reward raises RunError, unless ``train.on_nonfinite`` is ``skip``.
         """
-        self.rollout, self.first_row = rollout, first_row
+        self.rollout, self.first_row, self.replaced_groups = rollout, first_row, 0
+        size = self.config.rollout.group_size
+        if self.curriculum is not None:
+            # Of each group of the rollout, in all processes.
+            self.chosen = self.curriculum.choose(rollout, self.config.rollout.prompts)
+            problems = [self.chosen[(first_row + row) // size] for row in range(len(problems))]
         self.slots = [_Slot(problem) for problem in problems]
         self.greedy: dict[int, _Greedy] = {}
         self.extra_tokens = 0
@@ -132,8 +126,12 @@ class RolloutSource:
             equal = self._groups_of_equal_rewards()
             if not equal:
                 break
-            size = self.config.rollout.group_size
+            self.replaced_groups += len(equal)
             fresh = dict(zip(equal, self._replacements(rollout, attempt, len(equal)), strict=True))
+            if self.curriculum is not None:
+                for group, problem in fresh.items():
+                    self.curriculum.record(self.chosen[group], [False])
+                    self.chosen[group] = problem
             resampled = [row for row in range(len(self.slots)) if (first_row + row) // size in fresh]
             for row in resampled:
                 self.extra_tokens += len(self.slots[row].ids)
@@ -408,6 +406,14 @@ class RolloutSource:
         if self.greedy or self.config.rollout.dynamic_sampling:
             extra = self.gather([{"tokens": self.extra_tokens}])
             self.summary["extra_tokens"] = float(sum(row["tokens"] for row in extra))
+        if self.config.rollout.dynamic_sampling:
+            self.summary["replaced_groups"] = float(self.replaced_groups)
+        if self.curriculum is not None:
+            size = self.config.rollout.group_size
+            for group, problem in enumerate(self.chosen):
+                of_group = rows[group * size : (group + 1) * size]
+                self.curriculum.record(problem, [row["correct"] for row in of_group if row["scorable"]])
+            self.summary |= self.curriculum.summary()
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)

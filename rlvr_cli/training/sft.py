@@ -19,10 +19,10 @@ from trl import SFTConfig, SFTTrainer
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.adapter import peft_config
+from rlvr_cli.training.curriculum import problem_order
 from rlvr_cli.training.demonstrations import Demonstration, SFTMethod
 from rlvr_cli.training.dropout import disable_dropouts, find_dropouts
 from rlvr_cli.training.prepare import RunParts
-from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
 from rlvr_cli.training.trl_arguments import COMMON_ARGUMENTS
 from rlvr_cli.training.zero import propagate_nonfinite

@@ -169,3 +169,13 @@ def test_two_kills_of_two_processes_with_earlier_weights(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_three_kills_of_supervised_fine_tuning(tmp_path: Path) -> None:
     survive(tmp_path, 3, unbroken_run(tmp_path, SFT), SFT)
+
+
+@pytest.mark.slow
+def test_two_kills_with_a_curriculum(tmp_path: Path) -> None:
+    """Few problems, each visited again and again; which ones depends on the verdicts on all earlier rollouts."""
+    settings = [*SETTINGS, "task.train_size=12", "train.curriculum=0.2", "rollout.stop=</answer>"]
+    expected = unbroken_run(tmp_path, settings)
+    rows = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert any(row["curriculum/passed"] for row in rows), "otherwise this shows nothing"
+    survive(tmp_path, 2, expected, settings)

@@ -17,7 +17,7 @@ from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.mixture import Mixture
 from rlvr_cli.tasks.shares import spread
-from rlvr_cli.training.rollouts import problem_order
+from rlvr_cli.training.curriculum import problem_order
 from tests.commands import run_here
 from tests.tasks.test_own import SMALL
 from tests.tasks.tokenizers import Base
