@@ -253,10 +253,9 @@ def compare_arms(scores: Scores) -> Comparison:
         curves = _curves(task) if task.request.match else {}
         rows = []
         for arm in task.arms:
-            mean, costs = arm_mean(pairs[name, arm, base][0][0], bounds=task.bounds), _costs(*task.pair(arm))
-            rows.append(
-                ArmOnTask(arm, mean, *contrasts_of(name, arm), tuple(task.pair(arm)[0]), *costs, curves.get(arm))
-            )
+            mean, runs = arm_mean(pairs[name, arm, base][0][0], bounds=task.bounds), tuple(task.pair(arm)[0])
+            spent, cost, seconds = _costs(*task.pair(arm))
+            rows.append(ArmOnTask(arm, mean, *contrasts_of(name, arm), runs, spent, cost, seconds, curves.get(arm)))
         compared[name] = TaskComparison(task, tuple(sorted(rows, key=_by_effect)), len(main), len(others))
     over = []
     for arm in first.arms if len(tasks) > 1 else ():

@@ -206,18 +206,20 @@ class _AxisReader:
     def _add_controls(self, axes: list[Axis]) -> list[Axis]:
         """Add the control arms to the axis of the methods; without such an axis, an axis of the reward's source."""
         controls, location = self.file.spec.controls, self.file.location("controls")
-        if controls and self.file.spec.search is not None:
+        if not controls:
+            return axes
+        if self.file.spec.search is not None:
             message = "controls: a search ranks arms, and a control is none of them. Compare its best arm with them"
             self.problems.append((location, message))
-        elif controls and (number := next((row for row, axis in enumerate(axes) if METHOD in axis.keys), None)) is None:
+            return axes
+        of_methods = next((axis for axis in axes if METHOD in axis.keys), None)
+        if of_methods is None:
             points = [AxisPoint({REWARD: control}, location, modifier_of(control)) for control in controls]
             return [Axis((REWARD,), (AxisPoint({}, location), *points), location), *axes]
-        elif controls:
-            points = [
-                self._make_control(base, control) for base in self._find_baselines(axes[number]) for control in controls
-            ]
-            axes[number] = replace(axes[number], points=(*axes[number].points, *points))
-        return axes
+        bases = self._find_baselines(of_methods)
+        points = [self._make_control(base, control) for base in bases for control in controls]
+        extended = replace(of_methods, points=(*of_methods.points, *points))
+        return [extended if axis is of_methods else axis for axis in axes]
 
     def _find_baselines(self, axis: Axis) -> list[AxisPoint]:
         """Return the point of the baseline of each task: its first method without modifiers, else its first."""
