@@ -18,6 +18,7 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.covariance import Covariance
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
+from rlvr_cli.methods.unclipped import Unclipped
 
 RATIOS = (0.25, 4.0)
 # Default kappa of the ratio's standard deviation kappa (1 - p)^2.
@@ -131,7 +132,7 @@ def _make_curve(
     ratios = torch.cat([grid, inside]).sort().values
     weights = weigh(ratios)[0]
     # Unclipped weights have bounds for statistics only.
-    region = (low, high) if variant.method.policy_loss.clips else None
+    region = None if isinstance(variant.method.policy_loss, Unclipped) else (low, high)
     return WeightCurve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
 

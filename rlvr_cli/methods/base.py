@@ -304,14 +304,12 @@ class PolicyLoss(Part, Choice, ABC):
         statistics_need_log_probs: whether these depend on more than the ratio.
         per_sequence: whether a row's tokens share one ratio, that of the whole row, and a weight for another sampler.
         unit_on_policy: whether F is 1 wherever the ratio is 1; evaluated for those of user files.
-        clips: whether :meth:`bounds` are those of its formula, and not only of reported shares of tokens.
     """
 
     needs_statistics: ClassVar[bool] = False
     statistics_need_log_probs: ClassVar[bool] = False
     per_sequence: ClassVar[bool] = False
     unit_on_policy: ClassVar[bool] = True
-    clips: ClassVar[bool] = True
 
     @property
     def has_penalty(self) -> bool:

@@ -31,7 +31,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative
 from rlvr_cli.methods.base import EpsHigh, EpsLow, OpenShare, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
-from rlvr_cli.methods.unclipped import REPORTED_BAND, ImportanceSampling
+from rlvr_cli.methods.unclipped import ImportanceSampling, Unclipped
 
 ROUNDING = 1e-5
 
@@ -96,7 +96,7 @@ class ClipCov(Covariance):
         return torch.where(regions.LN | regions.HP | drawn, 0.0, tokens.ratio.detach())
 
 
-class KLCov(Covariance):
+class KLCov(Covariance, Unclipped):
     """The ratio, with a penalty on its logarithm at the tokens of highest covariance."""
 
     kind: Literal["kl_cov"] = Field(
@@ -104,17 +104,12 @@ class KLCov(Covariance):
     )
     beta: NotNegative = Field(1.0, description="Weight of the penalty |log ratio| at the selected tokens.")
 
-    clips: ClassVar[bool] = False
-
     @property
     def has_penalty(self) -> bool:
         return self.beta > 0
 
     def simplify(self) -> PolicyLoss:
         return self if self.has_penalty else ImportanceSampling()
-
-    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
-        return REPORTED_BAND
 
     def threshold(self, tokens: Tokens, means: Tensor, number: int) -> Tensor:
         return -_between(-self.covariances(tokens, means)[tokens.mask.bool()], number, ROUNDING)

@@ -13,29 +13,24 @@ How we differ from the released code: the log ratio is capped at 20 and has no l
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import PolicyLoss, Tokens
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.unclipped import REPORTED_BAND
+from rlvr_cli.methods.unclipped import Unclipped
 
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
 
 
-class SAPO(PolicyLoss):
+class SAPO(Unclipped):
     """The ratio times a soft gate."""
 
     kind: Literal["sapo"] = Field("sapo", description="sapo = the ratio times a gate that fades away from 1.")
     tau_pos: Temperature = Field(1.0, description="Temperature of the gate at positive advantage; higher fades faster.")
     tau_neg: Temperature = Field(1.05, description="Temperature of the gate at negative advantage.")
-
-    clips: ClassVar[bool] = False
-
-    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
-        return REPORTED_BAND
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         # exp of more could overflow, and the gate is 0 there.

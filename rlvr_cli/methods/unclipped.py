@@ -14,7 +14,7 @@ band (0.2 on both sides) against which shares of tokens are reported.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -24,29 +24,26 @@ from rlvr_cli.methods.base import PolicyLoss, Tokens
 REPORTED_BAND = (0.2, 0.2)
 
 
-class ImportanceSampling(PolicyLoss):
-    """Importance sampling without clipping."""
-
-    kind: Literal["is"] = Field("is", description="is = importance sampling without clipping.")
-
-    clips: ClassVar[bool] = False
+class Unclipped(PolicyLoss):
+    """A loss without bounds in its formula."""
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return REPORTED_BAND
+
+
+class ImportanceSampling(Unclipped):
+    """Importance sampling without clipping."""
+
+    kind: Literal["is"] = Field("is", description="is = importance sampling without clipping.")
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         return tokens.ratio.detach()
 
 
-class NoImportanceSampling(PolicyLoss):
+class NoImportanceSampling(Unclipped):
     """No importance sampling, no clipping."""
 
     kind: Literal["no_is"] = Field("no_is", description="no_is = no importance sampling, no clipping.")
-
-    clips: ClassVar[bool] = False
-
-    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
-        return REPORTED_BAND
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         return torch.ones_like(tokens.log_probs).detach()

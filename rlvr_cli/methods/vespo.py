@@ -22,14 +22,14 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
-from rlvr_cli.methods.base import PolicyLoss, Tokens
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.preset import MethodPreset, Paper
-from rlvr_cli.methods.unclipped import REPORTED_BAND
+from rlvr_cli.methods.unclipped import Unclipped
 
 Decay = Annotated[float, Field(gt=0.0, le=100.0)]
 
 
-class VESPO(PolicyLoss):
+class VESPO(Unclipped):
     """A smooth function of the product of the row's ratios."""
 
     kind: Literal["vespo"] = Field("vespo", description="vespo = one smooth weight of the product of a row's ratios.")
@@ -39,10 +39,6 @@ class VESPO(PolicyLoss):
     lambda_neg: Decay = Field(2.0, description="Decay at negative advantage.")
 
     per_sequence: ClassVar[bool] = True
-    clips: ClassVar[bool] = False
-
-    def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
-        return REPORTED_BAND
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         log_w = tokens.log_ratio.sum(dim=1, keepdim=True, dtype=torch.float64)
