@@ -13,7 +13,7 @@ update; the first step has no bonus.
 It is a term of its own, not one of `F A grad log pi`: its gradient needs a token's whole distribution. An advantage
 -log pi of the sampled token is its unbiased estimate on-policy, with variance. Divisor: the method's Z. Tokens: all of
 the pass (Lopti: those of its probability), as for the KL penalty, so a step skips no token of the pass, not even while
-an adaptive coefficient is 0. Cost at 152,000 words on a CPU: 13% of the head's time, 1/16 of its logits more memory.
+an adaptive coef is 0. Cost (152,000 words, 8 layers of 512, one CPU): 10% more time and 6% more memory of an update.
 
 How we differ from the paper: the gate reads the entropy of the step before, as in TRL.
 
