@@ -35,7 +35,7 @@ def folder(tmp_path):
 def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a_name_of_their_own(monkeypatch):
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     found = {task: load_config(task=task).task.data for task in KEYS.choices(("task",)) if task not in ("own", "rg")}
-    assert found == {**GENERATED, "gsm8k": "gsm8k", "hitab": "hitab"}
+    assert found == {**GENERATED, "gpqa": "gpqa_diamond", "gsm8k": "gsm8k", "hitab": "hitab"}
     for task, name in GENERATED.items():
         named = load_config(overrides=[f"task={task}", f"task.data={name}"]).task
         assert load_config(overrides=[f"task={task}", "task.data=null"]).task == named
