@@ -220,12 +220,12 @@ def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _
             f"{run.path}: was started with method {_describe_method(recorded)}; with the current code and data, its "
             f"configuration means {_describe_method(current)}. A run keeps its method; start a new one."
         )
-    teacher = None if prepared.teacher is None else prepared.teacher.record()
-    if (before := manifest.get("teacher")) != teacher:
-        before, now_ = ({"model": "none", "fingerprint": ""} if each is None else each for each in (before, teacher))
+    teacher, before = prepared.teacher, manifest.get("teacher") or {}
+    if teacher is not None and teacher.fingerprint != before.get("fingerprint"):
         raise UserError(
-            f"{run.path}: its teacher is now {now_['model']} ({now_['fingerprint'][:8]}), and was {before['model']} "
-            f"({before['fingerprint'][:8]}) at the start. Restore that model, or start a new run."
+            f"{run.path}: its teacher is now {teacher.location} ({teacher.fingerprint[:8]}), and was "
+            f"{before.get('model')} ({str(before.get('fingerprint'))[:8]}) at the start. Restore that model, or start "
+            "a new run."
         )
     if recorded.get("code_sha256") == current["code_sha256"]:
         return resumption

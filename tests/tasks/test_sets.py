@@ -36,7 +36,7 @@ def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     without_default = ("own", "rg", "mix")
     found = {task: load_config(task=task).task.data for task in KEYS.choices(("task",)) if task not in without_default}
-    assert found == {**GENERATED, "gsm8k": "gsm8k", "hitab": "hitab"}
+    assert found == {**GENERATED, "gpqa": "gpqa_diamond", "gsm8k": "gsm8k", "hitab": "hitab"}
     for task, name in GENERATED.items():
         named = load_config(overrides=[f"task={task}", f"task.data={name}"]).task
         assert load_config(overrides=[f"task={task}", "task.data=null"]).task == named
