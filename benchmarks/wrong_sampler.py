@@ -82,15 +82,15 @@ def train(arguments: list[str]) -> int:
     """`rlvr train` with a heated sampler, whose log-probs the trainer does not take for its own."""
     from rlvr_cli.training import policy_run, run
 
-    prepare = run.prepare_run
+    prepare = vars(run)["prepare_run"]
 
-    def prepare_heated(*given: Any, **named: Any) -> Any:
-        prepared = prepare(*given, **named)
+    def prepare_heated(*arguments: Any, **named: Any) -> Any:
+        prepared = prepare(*arguments, **named)
         assert prepared.engine is not None
         return dataclasses.replace(prepared, engine=Heated(prepared.engine))
 
-    run.prepare_run = prepare_heated  # type: ignore[assignment]
-    policy_run._sampler_exact = lambda *given, **named: False
+    vars(run)["prepare_run"] = prepare_heated
+    policy_run._sampler_exact = lambda *arguments, **named: False
     return rlvr_main(arguments)
 
 

@@ -63,7 +63,7 @@ class GPQA(AnswerTask):
         letter = None if reading.answer is None else read_letter(reading.answer, self.rule)
         equal = EQUAL if letter == problem.data["answer"] else DIFFERENT
         outcome = None if reading.answer is None else UNPARSED_ANSWER if letter is None else equal
-        return self.verdict(problem, response, reading, outcome, answer=letter, truncated=truncated)
+        return self.verdict(reading, outcome, answer=letter, truncated=truncated)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
