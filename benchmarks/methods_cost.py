@@ -42,8 +42,8 @@ PAGE = f"""\
 
 A method changes the cost of training in four ways:
 
-- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, PPO's values and
-  GTPO's entropies a pass without gradient.
+- **Forward and backward passes of an update.** A KL term adds a pass of the reference model, distillation one of
+  the teacher, PPO's values and GTPO's entropies a pass without gradient.
 - **Optimizer steps of a rollout.** Lopti takes two where GRPO takes one, each on its own tokens.
 - **Completions without a gradient.** GRPO skips groups of equal rewards; a KL term, a value head or advantages
   without a group mean train on them too. Lopti's update takes 2.3 times GRPO's time if no group has equal rewards,
@@ -60,7 +60,7 @@ In memory, a KL term needs a frozen copy of the weights, except with an adapter,
 
 The lab's model samples one rollout ({PROMPTS} prompts x {GROUP} completions of at most {LENGTH} tokens), and every
 preset trains on it. The columns give forward passes per completion: *with gradient* (and a backward pass), *without*
-(old log-probs, entropies, values), and of the *reference* model. *FLOPs* are those of the matrix products, padding
+(old log-probs, entropies, values), and of the *reference* model or the teacher. *FLOPs* are those of the matrix products, padding
 included, relative to `grpo` with as many updates. Sampling and verification are not counted; tokens and prompts that
 [training skips](../speed.md) are. `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti`
 don't. Regenerate with `make docs`."""
@@ -93,9 +93,17 @@ class Recorded:
 
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         rewards, correct = zip(*((verdict.reward, verdict.correct) for verdict in self.verdicts), strict=True)
-        return RolloutBatch(self.prompts, self.completions, rewards=list(rewards), correct=list(correct))
+        return RolloutBatch(
+            self.prompts,
+            self.completions,
+            rewards=list(rewards),
+            correct=list(correct),
+            parts=[[*verdict.parts.values()] for verdict in self.verdicts],
+            part_weights=[1.0] * len(self.verdicts[0].parts),
+            greedy_rewards=[0.0] * len(rewards),
+        )
 
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(self, *columns: Any) -> None:
         pass
 
 
@@ -106,8 +114,10 @@ class CountingTrainer(PolicyTrainer):
         self.rows = {"with_gradient": 0, "without_gradient": 0, "reference": 0}
         super().__init__(**arguments)
         self.model.register_forward_pre_hook(self._count)
-        if self.ref_model is not None:
-            self.ref_model.register_forward_pre_hook(self._count)
+        teacher = self.teacher if self.method.advantage.needs_teacher else None
+        self.frozen = [model for model in (self.ref_model, teacher) if model is not None]
+        for model in self.frozen:
+            model.register_forward_pre_hook(self._count)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
         return policy_mask(rows).bool()
@@ -115,7 +125,7 @@ class CountingTrainer(PolicyTrainer):
     def _count(self, model: Any, inputs: tuple[Any, ...]) -> None:
         kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"
         # Of prompts and completions, whose rows are the third argument; what wraps the model is given the same.
-        self.rows["reference" if model is self.ref_model else kind] += len(inputs[2])
+        self.rows["reference" if any(model is frozen for frozen in self.frozen) else kind] += len(inputs[2])
 
 
 def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
@@ -124,6 +134,9 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
     assert isinstance(config.method, Method)
     method = config.method.with_max_length(LENGTH)
     model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")
+    teacher = None
+    if method.advantage.needs_teacher:
+        teacher, _ = load_model("lab", revision=None, dtype="float32", device="cpu")
     rows = PROMPTS * GROUP
     with tempfile.TemporaryDirectory() as folder:
         arguments = trl_config(
@@ -147,6 +160,7 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
             processing_class=tokenizer,
             args=arguments,
             train_dataset=Dataset.from_dict({"problem": list(range(PROMPTS))}),
+            teacher=teacher,
         )
         trainer.forward.share_prompts = False
         trainer.remove_callback(PrinterCallback)

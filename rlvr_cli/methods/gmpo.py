@@ -11,7 +11,7 @@ clipped as the others of its completion.
 
 How we differ from the paper: A is GRPO's; the paper's experiments follow Dr. GRPO's setup.
 
-How we differ from the released code: weights for another sampler (``rollout.tis_cap``) multiply F by their mean over
+How we differ from the released code: weights for another sampler (``rollout.correction``) multiply F by their mean over
 the completion, in verl's ``geo_mean`` by their geometric mean, and in TRL's GMPOTrainer not at all.
 """
 

@@ -10,7 +10,7 @@ of ratios beyond the range of floating-point numbers gives 0.
 How we differ from the released code:
 
 - It and TRL clamp each token's log ratio to +-20, and log w to 20 and to log 1e-8, where phi is below 1e-14.
-- Weights for another sampler (``rollout.tis_cap``) multiply F by their mean over the completion. In the paper w is
+- Weights for another sampler (``rollout.correction``) multiply F by their mean over the completion. In the paper w is
   relative to the sampler, so it and TRL multiply w by the product of the tokens' weights.
 """
 

@@ -83,6 +83,7 @@ def gradients(config: AnyMethod, *, off_policy: bool) -> list[Tensor]:
         mask=scored.mask,
         entropies=scored.entropies,
         ref_log_probs=scored.ref_log_probs,
+        token_ids=scored.token_ids,
         low_threshold=None if threshold is None else torch.full((ROWS, 1), threshold, dtype=torch.float64),
     )
     count = method.aggregation.count(tokens.mask, estimated)
