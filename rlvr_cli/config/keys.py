@@ -30,14 +30,13 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "rollout.drop_truncated": ("mask_truncated_completions",),
     "rollout.engine": ("use_vllm", "vllm_mode", "rollout.name"),
     "rollout.correction.kind": (
-        *("vllm_importance_sampling_mode", "vllm_importance_sampling_correction", "rollout_is", "rollout_rs"),
+        *("vllm_importance_sampling_mode", "vllm_importance_sampling_correction", "rollout_is"),
     ),
     "rollout.correction.cap": (
         *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap", "rollout_is_threshold"),
     ),
     "rollout.correction.low": ("vllm_importance_sampling_clip_min",),
     "rollout.correction.delta": ("off_policy_mask_threshold",),
-    "rollout.behind": ("max_off_policy_steps", "max_async_level"),
     "rollout.vllm.server": ("vllm_server_base_url", "vllm_server_host", "vllm_server_port"),
     "rollout.vllm.sleep": ("vllm_enable_sleep_mode",),
     "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
@@ -170,7 +169,6 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
     },
     "norm_adv_by_std_in_grpo": {"true": "method.advantage.scale=std", "false": "method.advantage.scale=none"},
     "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
-    "rollout_rs": {"seq_mean_k1": "rollout.correction=geometric"},
     "use_vllm": {"true": "rollout.engine=vllm_colocate", "false": "rollout.engine=auto"},
     "vllm_mode": {"colocate": "rollout.engine=vllm_colocate", "server": "rollout.engine=vllm_server"},
     "use_peft": {"true": "model.adapter=lora", "false": "model.adapter=none"},
@@ -202,7 +200,6 @@ _OTHER_MEANINGS = {
     "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
     "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
     **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
-    **dict.fromkeys(("max_off_policy_steps", "max_async_level"), " It is the exact staleness, not a limit"),
     **dict.fromkeys(("eval_steps", "test_freq"), " It counts rollouts"),
     "log_completions": " It is the number of rollouts from one table to the next",
 }
