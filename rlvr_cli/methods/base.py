@@ -240,8 +240,7 @@ class Advantage(Part, Choice, ABC):
         needs_parts: whether it reads ``rollout.parts`` and their weights.
         needs_greedy: whether it reads ``rollout.greedy_rewards``, for which every prompt gets a greedy completion.
         compares_group: whether it compares the completions of a prompt.
-        needs_teacher: whether it reads ``rollout.teacher_log_probs`` (and with them ``old_log_probs``); its parameter
-            ``teacher`` names the model.
+        needs_teacher: whether it reads ``rollout.teacher_log_probs`` and ``old_log_probs``; ``teacher`` is the model.
         per_token: whether the tokens of a row have different advantages.
     """
 

@@ -155,9 +155,7 @@ class MaskedSequence(Correction):
 class GeometricRejection(Correction):
     """Rejection of rows by their geometric mean ratio."""
 
-    kind: Literal["geometric"] = Field(
-        "geometric", description="geometric = 1; 0 where the row's mean pi_old / pi_sampler is outside low and high."
-    )
+    kind: Literal["geometric"] = Field("geometric", description="geometric = 1; 0 for rows of mean beyond bounds.")
     low: Low = Field(0.999, description="Smallest mean ratio that is kept.")
     high: High = Field(1.001, description="Largest mean ratio that is kept.")
 
@@ -172,9 +170,7 @@ class GeometricRejection(Correction):
 class OffPolicySequenceMask(Correction):
     """Rejection of rows with a negative advantage that the current policy no longer samples."""
 
-    kind: Literal["opsm"] = Field(
-        "opsm", description="opsm = 1; 0 for rows of negative advantage that the policy no longer samples."
-    )
+    kind: Literal["opsm"] = Field("opsm", description="opsm = 1; 0 for negative rows far off policy.")
     delta: Annotated[float, Field(ge=0.0, le=1e6)] = Field(
         0.5, description="Largest mean log pi_sampler - log pi of a row with a negative advantage, in nats a token."
     )

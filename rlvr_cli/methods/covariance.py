@@ -63,9 +63,7 @@ class Covariance(PolicyLoss, ABC):
 class ClipCov(Covariance):
     """The clipped ratio, without gradient at tokens drawn among those of high covariance."""
 
-    kind: Literal["clip_cov"] = Field(
-        "clip_cov", description="clip_cov = clipped ratio, 0 at tokens of high covariance."
-    )
+    kind: Literal["clip_cov"] = Field("clip_cov", description="clip_cov = clipped ratio, 0 at some of high covariance.")
     eps_low: EpsLow = Field(1.0, description="Lower bound of the trust region: ratio 1 - eps_low.")
     eps_high: EpsHigh = Field(1.0, description="Upper bound of the trust region: ratio 1 + eps_high.")
     cov_low: float = Field(1.0, description="Tokens are drawn from those of larger covariance.")
@@ -98,7 +96,7 @@ class ClipCov(Covariance):
 class KLCov(Covariance, Unclipped):
     """The ratio, with a penalty on its logarithm at the tokens of highest covariance."""
 
-    kind: Literal["kl_cov"] = Field("kl_cov", description="kl_cov = the ratio; a penalty at tokens of high covariance.")
+    kind: Literal["kl_cov"] = Field("kl_cov", description="kl_cov = ratio, and a penalty at high covariance.")
     beta: NotNegative = Field(1.0, description="Weight of the penalty |log ratio| at the selected tokens.")
 
     @property

@@ -34,15 +34,11 @@ from rlvr_cli.methods.preset import Modifier, Paper
 class EntropyBonus(Part):
     """``coef`` times the entropy of each token's distribution, subtracted from its loss."""
 
-    coef: float = Field(
-        0.0,
-        description="Weight of each token's entropy (nats) in the objective; 0 = no bonus, negative = a penalty. With "
-        "a target: the initial weight.",
-    )
+    coef: float = Field(0.0, description="Weight of each token's entropy, in nats; with a target the initial weight.")
     target: NotNegative | None = Field(
         None,
-        description="Mean entropy per token (nats) to keep: at each step coef rises by step if the entropy is at or "
-        "below it, else falls, and the bonus acts only after a step at or below it; null = a fixed coef.",
+        description="Mean entropy per token (nats) to keep: coef rises by step while the entropy is at or below it, "
+        "else falls and does not act; null = a fixed coef.",
     )
     min: float = Field(0.0, description="Lower bound of an adaptive coef.")
     max: float = Field(1.0, description="Upper bound of an adaptive coef.")

@@ -45,9 +45,7 @@ def share_of_sets(inside: Tensor, total: Tensor, size: Tensor) -> Tensor:
 class PassAtKAdvantage(Advantage):
     """The advantage under the pass@k of the group; rows without a reward get 0 and count nowhere."""
 
-    kind: Literal["pass_at_k"] = Field(
-        "pass_at_k", description="pass_at_k = mean advantage over sets of k completions."
-    )
+    kind: Literal["pass_at_k"] = Field("pass_at_k", description="pass_at_k = mean advantage over the sets of k.")
     k: Count = Field(4, description="Completions of a set, below rollout.group_size; 1 = the verdict's z-score.")
 
     needs_correct: ClassVar[bool] = True

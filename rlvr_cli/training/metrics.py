@@ -166,14 +166,12 @@ class StepMeter:
         ``outside/high``, those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the
         mean of -F A, whose gradient is the method's.
         Over the tokens in the forward passes of the updates: ``mismatch/log_prob``, the mean
-        |log pi_old - log pi_sampler|; ``mismatch/kl``, the k3 estimate of KL(pi_sampler || pi_old);
-        ``mismatch/above_2`` and ``mismatch/below_half``, the shares of ratios pi_old / pi_sampler above 2 and below
-        1/2; the mean |log pi_old - log pi_sampler| in ``mismatch/first_quarter`` and ``mismatch/last_quarter`` of each
-        completion, and in the shortest (``mismatch/short``) and longest (``mismatch/long``) quarter of the completions.
-        With a correction: ``importance/weight``, the mean weight; ``importance/capped`` and ``importance/dropped``, the
-        shares of weights at the cap and set to 0; ``importance/rows_dropped``, the share of rows without a weight
-        above 0; the mean share of a row's weights that are capped or dropped, in the shortest quarter of the rows
-        (``importance/cut_short``) and in the longest (``importance/cut_long``). None for a quarter without rows.
+        |log pi_old - log pi_sampler|, also by quarter of the completion and of the completions by length;
+        ``mismatch/kl``, the k3 estimate of KL(pi_sampler || pi_old); ``mismatch/above_2`` and ``mismatch/below_half``,
+        the shares of ratios pi_old / pi_sampler above 2 and below 1/2. With a correction: ``importance/weight``, the
+        mean weight; ``importance/capped`` and ``importance/dropped``, the shares of weights at the cap and of 0;
+        ``importance/rows_dropped``, the share of rows without a weight above 0; ``importance/cut_short`` and
+        ``importance/cut_long``, the mean share of both in the shortest and the longest quarter of the rows.
         ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient; ``entropy_coef`` the
         weight of the entropy bonus in the newest step, 0 while an adaptive one is off.
         """
