@@ -8,12 +8,9 @@
 Shao et al., "Spurious Rewards", arXiv:2506.10947, section 2. Verdict and accuracy stay the verifier's; methods that
 train by correctness take the reward 1 for correct.
 
-How we differ from the paper:
-
-- Its incorrect rewards are for one wrong label of each problem. Here any readable wrong answer counts.
-- Its majority labels are fixed before training, by 64 samples of the untrained model. Here each rollout's completions
-  vote, as in TTRL (arXiv:2504.16084).
-- Its format rewards are for a non-empty box.
+How we differ from the paper: its incorrect rewards are for one wrong label of each problem, its format rewards for a
+non-empty box, its majority labels from 64 samples of the untrained model. Here any readable wrong answer counts, and
+each rollout's completions vote, as in TTRL (arXiv:2504.16084).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ another forward pass.
 
 How we differ from the paper: |log r| up to 1e-5 counts as 0, since the sign of rounding would get all of beta.
 
-How we differ from the released code: it takes means, n and ranks of each micro-batch of each GPU, and permutes by the
-global random state. Its weights for another sampler multiply the penalty too, ours F A alone.
+How we differ from the released code: it takes means, n and ranks of each micro-batch of each GPU. Its weights for
+another sampler multiply the penalty too, ours F A alone.
 """
 
 from __future__ import annotations

@@ -9,11 +9,8 @@ prompt's completions that are right. Overlong: DAPO, arXiv:2503.14476, equation 
 penalty (pull request 2901). Brevity: prime-rl's correctness-gated shaping (pull request 2265). The verdict stays the
 verifier's; ``rollout.dynamic_sampling`` compares the rewards without this term, as DAPO's code filters by accuracy.
 
-How we differ from the papers and the released code:
-
-- DAPO's buffer is 4,096 of 20,480 tokens. Here it is the same share, 0.2, of any Lmax.
-- prime-rl scales its linear penalty by the group's mean reward, which for rewards 0 and 1 is p.
-- Completions without a reward (NaN) count in neither p nor the lengths of their group.
+How we differ from the papers and the released code: DAPO's buffer is 4,096 of 20,480 tokens, here the same share of any
+Lmax. prime-rl scales its linear penalty by the group's mean reward, which for rewards 0 and 1 is p.
 """
 
 from __future__ import annotations
