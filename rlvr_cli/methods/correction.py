@@ -148,8 +148,8 @@ class MaskedSequence(Correction):
 
     def weights(self, tokens: Tokens, sampler_log_probs: Tensor) -> tuple[Tensor, Tensor]:
         differences = log_ratios(tokens.old_log_probs, sampler_log_probs)
-        weights = _row_sum(differences, tokens).exp()
-        return _reject(weights, weights > self.cap, differences)
+        total = _row_sum(differences, tokens)
+        return _reject(total.exp(), total > math.log(self.cap), differences)
 
 
 class GeometricRejection(Correction):
