@@ -13,6 +13,8 @@ from rlvr_cli.core.layers import OptionOverride
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
+_SAPO = ("sapo_temperature_pos", "sapo_temperature_neg")
+_VESPO = ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")
 _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.lr": ("learning_rate", "lr"),
     "optimizer.betas": ("adam_beta1", "adam_beta2"),
@@ -29,15 +31,12 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "rollout.generation_kwargs": ("generation_kwargs",),
     "rollout.drop_truncated": ("mask_truncated_completions",),
     "rollout.engine": ("use_vllm", "vllm_mode", "rollout.name"),
-    "rollout.correction.kind": (
-        *("vllm_importance_sampling_mode", "vllm_importance_sampling_correction", "rollout_is", "rollout_rs"),
-    ),
+    "rollout.correction.kind": ("vllm_importance_sampling_mode", "vllm_importance_sampling_correction", "rollout_is"),
     "rollout.correction.cap": (
         *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap", "rollout_is_threshold"),
     ),
     "rollout.correction.low": ("vllm_importance_sampling_clip_min",),
     "rollout.correction.delta": ("off_policy_mask_threshold",),
-    "rollout.behind": ("max_off_policy_steps", "max_async_level"),
     "rollout.vllm.server": ("vllm_server_base_url", "vllm_server_host", "vllm_server_port"),
     "rollout.vllm.sleep": ("vllm_enable_sleep_mode",),
     "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
@@ -68,8 +67,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "method.entropy_bonus.max": ("entropy_coef_max",),
     "method.entropy_bonus.step": ("entropy_coef_delta",),
     "method.policy_loss.kind": ("loss_mode",),
-    **{f"method.policy_loss.tau_{sign}": (f"sapo_temperature_{sign}",) for sign in ("pos", "neg")},
-    **{f"method.policy_loss.{name}": (f"vespo_{name}",) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+    **{f"method.policy_loss.{name.replace('sapo_temperature', 'tau')}": (name,) for name in _SAPO},
+    **{f"method.policy_loss.{name.removeprefix('vespo_')}": (name,) for name in _VESPO},
     "method.advantage.kind": ("multi_objective_aggregation",),
     "method.kl.bias_correction": ("use_bias_correction_kl",),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
@@ -170,7 +169,6 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
     },
     "norm_adv_by_std_in_grpo": {"true": "method.advantage.scale=std", "false": "method.advantage.scale=none"},
     "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
-    "rollout_rs": {"seq_mean_k1": "rollout.correction=geometric"},
     "use_vllm": {"true": "rollout.engine=vllm_colocate", "false": "rollout.engine=auto"},
     "vllm_mode": {"colocate": "rollout.engine=vllm_colocate", "server": "rollout.engine=vllm_server"},
     "use_peft": {"true": "model.adapter=lora", "false": "model.adapter=none"},
@@ -188,8 +186,7 @@ _OTHER_MEANINGS = {
     "resume_from_checkpoint": " as a key. Use `rlvr train --resume RUN`",
     **{f"entropy_coef_{name}": " It belongs to method.entropy_bonus.target" for name in ("min", "max", "delta")},
     "off_policy_mask_threshold": " It belongs to rollout.correction=opsm",
-    **{f"sapo_temperature_{sign}": " It belongs to method=sapo" for sign in ("pos", "neg")},
-    **{f"vespo_{name}": " It belongs to method=vespo" for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+    **{name: f" It belongs to method={name.partition('_')[0]}" for name in (*_SAPO, *_VESPO)},
     **dict.fromkeys(_TRAINER_ONLY, " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"),
     "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
     **dict.fromkeys(("adam_beta1", "adam_beta2"), " It takes both: [0.9, 0.999]"),
@@ -202,7 +199,6 @@ _OTHER_MEANINGS = {
     "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
     "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
     **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
-    **dict.fromkeys(("max_off_policy_steps", "max_async_level"), " It is the exact staleness, not a limit"),
     **dict.fromkeys(("eval_steps", "test_freq"), " It counts rollouts"),
     "log_completions": " It is the number of rollouts from one table to the next",
 }

@@ -26,7 +26,7 @@ class Tokens:
         entropies: (B, T) entropy of the current policy at each position, nats; only if a method needs it.
         ref_log_probs: (B, T) log-probs under the reference policy, if the method uses it.
         low_threshold: (B, 1) old probability below which a token belongs to the low pass; only if it is not constant.
-        token_ids: (B, T) the sampled tokens, integers; None where only ratios are looked at (charts).
+        token_ids: (B, T) the sampled tokens; None for charts.
     """
 
     log_probs: Tensor
@@ -239,8 +239,8 @@ class Advantage(Part, Choice, ABC):
         needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
         needs_parts: whether it reads ``rollout.parts`` and their weights.
         needs_greedy: whether it reads ``rollout.greedy_rewards``, for which every prompt gets a greedy completion.
-        needs_teacher: whether it reads ``rollout.teacher_log_probs`` (and with them ``old_log_probs``); its parameter
-            ``teacher`` names the model.
+        compares_group: whether it compares the completions of a prompt.
+        needs_teacher: whether it reads ``rollout.teacher_log_probs`` and ``old_log_probs``; ``teacher`` is the model.
         per_token: whether the tokens of a row have different advantages.
     """
 
@@ -249,12 +249,18 @@ class Advantage(Part, Choice, ABC):
     needs_correct: ClassVar[bool] = False
     needs_parts: ClassVar[bool] = False
     needs_greedy: ClassVar[bool] = False
+    compares_group: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:
         """True if it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
         return False
+
+    @property
+    def needs_group(self) -> tuple[str, str] | None:
+        key = "method.advantage.kind"
+        return (key, f"{key}={self.kind_name} compares the completions of a prompt") if self.compares_group else None
 
     @property
     def least_group(self) -> tuple[int, str]:
@@ -279,7 +285,7 @@ class Advantage(Part, Choice, ABC):
         """Return (N, 1) or (N, T) A, finite, and 0 for rows whose reward is NaN; arbitrary on padding."""
 
     def metrics(self, rollout: Rollout) -> dict[str, float]:
-        """Return metrics of the rollout by name, besides those of every method."""
+        """Return further metrics of the rollout by name."""
         return {}
 
     def returns(self, rollout: Rollout) -> Tensor:
@@ -301,13 +307,11 @@ class PolicyLoss(Part, Choice, ABC):
 
     Attributes:
         needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.
-        statistics_need_log_probs: whether these depend on more than the ratio.
         per_sequence: whether a row's tokens share one ratio, that of the whole row, and a weight for another sampler.
-        unit_on_policy: whether F is 1 wherever the ratio is 1; evaluated for those of user files.
+        unit_on_policy: whether F is 1 wherever the ratio is 1, whatever the statistics; evaluated for user files.
     """
 
     needs_statistics: ClassVar[bool] = False
-    statistics_need_log_probs: ClassVar[bool] = False
     per_sequence: ClassVar[bool] = False
     unit_on_policy: ClassVar[bool] = True
 

@@ -1,20 +1,16 @@
-"""Controls: rewards that do not tell right from wrong, against which a gain in accuracy is measured.
+"""Controls: rewards independent of the verifier, against which a gain in accuracy is measured.
 
     random:     R = 1 with probability p, else 0
     format:     R = 1 if the answer can be read in the requested format, else 0
     incorrect:  R = 1 if the answer can be read and is wrong, else 0
     majority:   R = 1 if the answer is the most frequent one of the prompt's completions, else 0
 
-"Spurious Rewards: Rethinking Training Signals in RLVR", Shao et al., arXiv:2506.10947, section 2. There such rewards
-raise the accuracy of Qwen2.5-Math: a method's gain is its own only above that of a control. Verdict and accuracy stay
-the verifier's; methods that train by correctness take the reward 1 for correct.
+Shao et al., "Spurious Rewards", arXiv:2506.10947, section 2. Verdict and accuracy stay the verifier's; methods that
+train by correctness take the reward 1 for correct.
 
-How we differ from the paper:
-
-- Its incorrect rewards are for one wrong label of each problem. Here any readable wrong answer counts.
-- Its majority labels are fixed before training, by 64 samples of the untrained model. Here each rollout's completions
-  vote, as in TTRL (arXiv:2504.16084).
-- Its format rewards are for a non-empty box.
+How we differ from the paper: its incorrect rewards are for one wrong label of each problem, its format rewards for a
+non-empty box, its majority labels from 64 samples of the untrained model. Here any readable wrong answer counts, and
+each rollout's completions vote, as in TTRL (arXiv:2504.16084).
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ def random_reward(seed: int, probability: float) -> float:
 def majority_rewards(answers: Sequence[str | None], same: Mapping[str, str]) -> list[float]:
     """Return 1 for each answer of the majority of a prompt's ``answers``, else 0; None neither votes nor wins.
 
-    ``same``: answer -> the equal one that it votes for. Of equally frequent answers the first wins.
+    ``same``: answer -> the equal answer that it votes for. Of equally frequent answers the first wins.
     """
     votes = [None if answer is None else same.get(answer, answer) for answer in answers]
     counts = Counter(vote for vote in votes if vote is not None).most_common(1)
@@ -57,41 +53,28 @@ def majority_rewards(answers: Sequence[str | None], same: Mapping[str, str]) -> 
 
 
 PAPER = Paper("Spurious Rewards: Rethinking Training Signals in RLVR", "Shao et al.", "2506.10947")
-
-
-def _control(source: str, title: str, summary: str, place: str, **more: tuple[float, str]) -> Modifier:
-    return Modifier(
-        modifier_of(source),
-        title=title,
+SECTION = "Spurious Rewards paper, section 2"
+_TEXTS = {
+    "random": ("Rewards the toss of a coin: a control.", SECTION),
+    "format": ("Rewards any readable answer: a control.", f"{SECTION}: a non-empty box"),
+    "incorrect": (
+        "Rewards readable wrong answers alone: a control.",
+        f"{SECTION}: one wrong label of each problem; any wrong answer is our choice",
+    ),
+    "majority": (
+        "Rewards the most frequent answer of the prompt's completions, without a verifier: a control.",
+        f"{SECTION}: labels fixed before training; votes of each rollout are our choice, as in TTRL",
+    ),
+}
+_PROBABILITY = {"reward.probability": (0.5, "Spurious Rewards paper: 0.5 in its main experiments")}
+PRESETS = tuple(
+    Modifier(
+        modifier_of(control),
+        title=f"{control.capitalize()} rewards",
         summary=summary,
         paper=PAPER,
-        golden=(f"{source}_reward",),
-        sets={
-            "reward.source": (source, f"Spurious Rewards paper, {place}"),
-            **{f"reward.{key}": value for key, value in more.items()},
-        },
+        golden=() if control == "random" else ("controls",),
+        sets={"reward.source": (control, source)} | (_PROBABILITY if control == "random" else {}),
     )
-
-
-PRESETS = (
-    _control(
-        "random",
-        "Random rewards",
-        "Rewards the toss of a coin: a control.",
-        "section 2",
-        probability=(0.5, "Spurious Rewards paper: 0.5 in its main experiments"),
-    ),
-    _control("format", "Format rewards", "Rewards any readable answer: a control.", "section 2: a non-empty box"),
-    _control(
-        "incorrect",
-        "Incorrect rewards",
-        "Rewards readable wrong answers alone: a control.",
-        "section 2: one wrong label of each problem; any wrong answer is our choice",
-    ),
-    _control(
-        "majority",
-        "Majority rewards",
-        "Rewards the most frequent answer of the prompt's completions, without a verifier: a control.",
-        "section 2: labels fixed before training; votes of each rollout are our choice, as in TTRL",
-    ),
+    for control, (summary, source) in _TEXTS.items()
 )

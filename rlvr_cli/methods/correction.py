@@ -15,22 +15,18 @@ space. The weight multiplies F A, without gradient; the KL penalty and the value
 
 Sources:
 
-- token: truncated importance sampling, Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL
-  Training" (2025), with the cap of verl. TRL's ``token_truncate`` (cap 3).
+- token: Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025), with the cap of
+  verl. TRL's ``token_truncate`` (cap 3).
 - icepop: "Every Step Evolves", arXiv:2510.18855 (alpha 0.5, beta 5). TRL's ``token_mask``, there without a lower bound.
-- sequence: the unbiased weight of a row, truncated; verl's ``rollout_is=sequence`` with its cap. TRL's
-  ``sequence_truncate`` (cap 3).
+- sequence: verl's ``rollout_is=sequence`` with its cap. TRL's ``sequence_truncate`` (cap 3).
 - mis: Liu et al., "When Speed Kills Stability" (2025), with verl's threshold. TRL's ``sequence_mask``, its default (3).
-- geometric: Li et al., "Trust Region Masking", arXiv:2512.23075, and verl's documentation of rollout correction, whose
-  bounds these are. They are for rounding: 0.1 % a token. Stale or tempered samples need wider ones.
-- opsm: DeepSeek-V3.2, arXiv:2512.02556, equation 9: pi is the *current* policy, so that one threshold covers the
-  engine's mismatch and the updates since, and negative rows alone are dropped. The paper prints no delta; TRL's
-  documentation of ``off_policy_mask_threshold`` suggests 0.5. With advantages per token each follows its sign.
+- geometric: Li et al., "Trust Region Masking", arXiv:2512.23075, with the bounds of verl's documentation, which are for
+  rounding: stale or tempered samples need wider ones.
+- opsm: DeepSeek-V3.2, arXiv:2512.02556, equation 9. The paper prints no delta; TRL's documentation of
+  ``off_policy_mask_threshold`` suggests 0.5. With advantages per token each follows its sign.
 
 Tokens and rows with weight 0 stay in the divisor Z, as in the papers of IcePop and DeepSeek-V3.2, in TRL and prime-rl:
-the sum estimates an expectation over all samples, in which a rejected one counts 0. Without them Z would be a number of
-accepted tokens, and the fewer a sampler's rows are trusted, the larger each one's step would be. It also keeps Z
-the same in every process and micro-batch. verl takes rejected rows out of the mask and so out of Z.
+otherwise the fewer rows are accepted, the larger each one's step would be. verl takes rejected rows out of Z.
 
 A product over a long row is 0 or beyond any cap (0.012 a token is 3.3 over 100), so ``sequence`` and ``mis`` filter by
 length: ``importance/cut_short`` and ``importance/cut_long`` show it.
@@ -87,9 +83,9 @@ def _row_mean(values: Tensor, tokens: Tokens) -> Tensor:
     return _row_sum(values, tokens) / tokens.mask.bool().sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def _keep(values: Tensor, kept: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``values`` where ``kept``, else 0, in shape and dtype of ``like``, and where not kept."""
-    return torch.where(kept, values, 0.0).to(like.dtype).expand_as(like), (~kept).expand_as(like)
+def _reject(values: Tensor, rejected: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``values``, 0 where ``rejected``, in shape and dtype of ``like``, and ``rejected`` in its shape."""
+    return torch.where(rejected, 0.0, values).to(like.dtype).expand_as(like), rejected.expand_as(like)
 
 
 class AutoCorrection(Correction):
@@ -118,23 +114,19 @@ class TokenCorrection(Correction):
 class IcePop(Correction):
     """Importance weights per token, masked outside bounds."""
 
-    kind: Literal["icepop"] = Field(
-        "icepop", description="icepop = the token's pi_old / pi_sampler between low and high, else 0."
-    )
+    kind: Literal["icepop"] = Field("icepop", description="icepop = as token without a cap; 0 outside low and high.")
     low: Low = Field(0.5, description="Smallest weight that is kept.")
     high: High = Field(5.0, description="Largest weight that is kept.")
 
     def weights(self, tokens: Tokens, sampler_log_probs: Tensor) -> tuple[Tensor, Tensor]:
         ratios = log_ratios(tokens.old_log_probs, sampler_log_probs).exp()
-        return _keep(ratios, (ratios >= self.low) & (ratios <= self.high), ratios)
+        return _reject(ratios, (ratios < self.low) | (ratios > self.high), ratios)
 
 
 class SequenceCorrection(Correction):
     """Truncated importance sampling per row."""
 
-    kind: Literal["sequence"] = Field(
-        "sequence", description="sequence = the product of pi_old / pi_sampler over the row, at most cap."
-    )
+    kind: Literal["sequence"] = Field("sequence", description="sequence = as token, of the row's probability.")
     cap: Cap = Field(2.0, description="Largest weight.")
 
     reads_rows: ClassVar[bool] = True
@@ -149,27 +141,21 @@ class SequenceCorrection(Correction):
 class MaskedSequence(Correction):
     """Importance weights per row, masked above a cap."""
 
-    kind: Literal["mis"] = Field(
-        "mis", description="mis = the product of pi_old / pi_sampler over the row up to cap, else 0: the row is out."
-    )
+    kind: Literal["mis"] = Field("mis", description="mis = as sequence, but 0 above cap: the row is out.")
     cap: Cap = Field(2.0, description="Largest weight that is kept.")
 
     reads_rows: ClassVar[bool] = True
 
     def weights(self, tokens: Tokens, sampler_log_probs: Tensor) -> tuple[Tensor, Tensor]:
         differences = log_ratios(tokens.old_log_probs, sampler_log_probs)
-        total, limit = _row_sum(differences, tokens), math.log(self.cap)
-        return _keep(total.clamp(max=limit).exp(), total <= limit, differences)
+        total = _row_sum(differences, tokens)
+        return _reject(total.exp(), total > math.log(self.cap), differences)
 
 
 class GeometricRejection(Correction):
     """Rejection of rows by their geometric mean ratio."""
 
-    kind: Literal["geometric"] = Field(
-        "geometric",
-        description="geometric = 1 where the row's geometric mean of pi_old / pi_sampler is between low and high, "
-        "else 0: the row is out.",
-    )
+    kind: Literal["geometric"] = Field("geometric", description="geometric = 1; 0 for rows of mean beyond bounds.")
     low: Low = Field(0.999, description="Smallest mean ratio that is kept.")
     high: High = Field(1.001, description="Largest mean ratio that is kept.")
 
@@ -178,17 +164,13 @@ class GeometricRejection(Correction):
     def weights(self, tokens: Tokens, sampler_log_probs: Tensor) -> tuple[Tensor, Tensor]:
         differences = log_ratios(tokens.old_log_probs, sampler_log_probs)
         mean = _row_mean(differences, tokens).exp()
-        return _keep(torch.ones_like(mean), (mean >= self.low) & (mean <= self.high), differences)
+        return _reject(torch.ones_like(mean), (mean < self.low) | (mean > self.high), differences)
 
 
 class OffPolicySequenceMask(Correction):
     """Rejection of rows with a negative advantage that the current policy no longer samples."""
 
-    kind: Literal["opsm"] = Field(
-        "opsm",
-        description="opsm = 0 where the advantage is negative and the row's mean log pi_sampler - log pi exceeds "
-        "delta, else 1 (DeepSeek-V3.2's off-policy sequence mask).",
-    )
+    kind: Literal["opsm"] = Field("opsm", description="opsm = 1; 0 for negative rows far off policy.")
     delta: Annotated[float, Field(ge=0.0, le=1e6)] = Field(
         0.5, description="Largest mean log pi_sampler - log pi of a row with a negative advantage, in nats a token."
     )
@@ -199,5 +181,4 @@ class OffPolicySequenceMask(Correction):
     def weights(self, tokens: Tokens, sampler_log_probs: Tensor) -> tuple[Tensor, Tensor]:
         differences = log_ratios(tokens.log_probs, sampler_log_probs)
         divergence = _row_mean(-differences, tokens)
-        kept = (tokens.advantages >= 0) | (divergence <= self.delta)
-        return _keep(torch.ones_like(divergence), kept, differences)
+        return _reject(torch.ones_like(divergence), (tokens.advantages < 0) & (divergence > self.delta), differences)

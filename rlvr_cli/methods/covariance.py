@@ -10,14 +10,14 @@ gradient of the penalty beta |log r| (listing 1; equation 14 prints a KL diverge
 from ``is`` only with several updates, Clip-Cov acts from the first.
 
 Means, n and thresholds are those of the step, of all micro-batches and processes. The draw is a hash of the
-completion's tokens and the position, the same in every epoch: it depends on no order, split or random state. Equal
-completions are drawn together, and so are tokens of equal cov; n is then exceeded. A threshold lies halfway between two
-values, out of reach of the rounding of another forward pass.
+completion's tokens and the position: it depends on no order, split or random state, and takes equal completions
+together, so that n may be exceeded. A threshold lies halfway between two values, out of reach of the rounding of
+another forward pass.
 
 How we differ from the paper: |log r| up to 1e-5 counts as 0, since the sign of rounding would get all of beta.
 
-How we differ from the released code: it takes means, n and ranks of each micro-batch of each GPU, and permutes by the
-global random state. Its weights for another sampler multiply the penalty too, ours F A alone.
+How we differ from the released code: it takes means, n and ranks of each micro-batch of each GPU. Its weights for
+another sampler multiply the penalty too, ours F A alone.
 """
 
 from __future__ import annotations
@@ -63,15 +63,12 @@ class Covariance(PolicyLoss, ABC):
 class ClipCov(Covariance):
     """The clipped ratio, without gradient at tokens drawn among those of high covariance."""
 
-    kind: Literal["clip_cov"] = Field(
-        "clip_cov", description="clip_cov = the clipped ratio; no gradient at some tokens of high covariance."
-    )
+    kind: Literal["clip_cov"] = Field("clip_cov", description="clip_cov = clipped ratio, 0 at some of high covariance.")
     eps_low: EpsLow = Field(1.0, description="Lower bound of the trust region: ratio 1 - eps_low.")
     eps_high: EpsHigh = Field(1.0, description="Upper bound of the trust region: ratio 1 + eps_high.")
     cov_low: float = Field(1.0, description="Tokens are drawn from those of larger covariance.")
     cov_high: float = Field(5.0, description="Tokens are drawn from those of smaller covariance.")
 
-    statistics_need_log_probs: ClassVar[bool] = True
     unit_on_policy: ClassVar[bool] = False
 
     @property
@@ -99,9 +96,7 @@ class ClipCov(Covariance):
 class KLCov(Covariance, Unclipped):
     """The ratio, with a penalty on its logarithm at the tokens of highest covariance."""
 
-    kind: Literal["kl_cov"] = Field(
-        "kl_cov", description="kl_cov = the ratio; a penalty at the tokens of highest covariance."
-    )
+    kind: Literal["kl_cov"] = Field("kl_cov", description="kl_cov = ratio, and a penalty at high covariance.")
     beta: NotNegative = Field(1.0, description="Weight of the penalty |log ratio| at the selected tokens.")
 
     @property
@@ -129,15 +124,15 @@ def _between(values: Tensor, number: int, tolerance: float) -> Tensor:
     Values closer than ``tolerance`` stay together. Infinity if there is no next value.
     """
     ordered = values.sort().values
-    wide = (ordered[number:] - ordered[number - 1 : -1] > tolerance).nonzero()
-    if not len(wide):
+    gaps = (ordered[number:] - ordered[number - 1 : -1] > tolerance).nonzero()
+    if not len(gaps):
         return torch.tensor(torch.inf, dtype=torch.float64, device=values.device)
-    first = number - 1 + int(wide[0])
+    first = number - 1 + int(gaps[0])
     return (ordered[first] + ordered[first + 1]) / 2
 
 
 def draw(tokens: Tokens) -> Tensor:
-    """Return (B, T) uniform numbers in [0, 1) by the row's ids and the position; without ids infinity: no draw."""
+    """Return (B, T) uniform numbers in [0, 1) by the row's ids and the position; infinity without ids."""
     if tokens.token_ids is None:
         return torch.full_like(tokens.log_probs, torch.inf, dtype=torch.float64)
     positions = torch.arange(tokens.mask.shape[1], device=tokens.mask.device)
@@ -173,8 +168,6 @@ PRESETS = (
             "policy_loss.share": (0.0002, "entropy-mechanism paper, section 4.3: r"),
             "policy_loss.cov_low": (1.0, "entropy-mechanism paper, section 4.3"),
             "policy_loss.cov_high": (5.0, "entropy-mechanism paper, section 4.3"),
-            "aggregation.kind": ("token_mean", "released recipes"),
-            "kl.beta": (0.0, "released recipes: no KL term to a reference policy"),
         },
     ),
     MethodPreset(
@@ -190,8 +183,6 @@ PRESETS = (
             "policy_loss.kind": ("kl_cov", "entropy-mechanism paper, equations 13 and 14"),
             "policy_loss.share": (0.002, "entropy-mechanism paper, section 4.3: k, 0.002 for 7B and 0.0002 for 32B"),
             "policy_loss.beta": (1.0, "entropy-mechanism paper, section 4.3"),
-            "aggregation.kind": ("token_mean", "released recipes"),
-            "kl.beta": (0.0, "released recipes: no KL term to a reference policy"),
         },
     ),
 )

@@ -3,12 +3,11 @@
     F = min(r, c), but 0 where pi - pi_old < -d_low and A < 0, and where pi - pi_old > d_high and A > 0
     P = -2 tau log r
 
-Qi et al., arXiv:2602.04879, equations 12, 13 (binary total variation) and 23. A rare token may have any ratio, a likely
-one may not lose 0.2. P (``drift_penalty``, off by default) is prime-rl's: it adds tau log^2 r to every token's loss,
-after Kimi K2.5 (arXiv:2602.02276). It is independent of A, and pulls a token back to its old probability.
+Qi et al., arXiv:2602.04879, equations 12, 13 (binary total variation) and 23. P (``drift_penalty``, off by default) is
+prime-rl's: it adds tau log^2 r to every token's loss, after Kimi K2.5 (arXiv:2602.02276).
 
-How we differ from the paper: its c is 5 in the scaling experiments (appendix E) and absent in the others (C.1), and
-section 5.4 finds that c = 3 hurts. Its pi_old is the sampler's probability, ours the trainer's, where the two differ.
+How we differ from the paper: c is 5 in its appendix E and absent in its other experiments (C.1). Its pi_old is the
+sampler's probability, ours the trainer's.
 
 How we differ from the released code: prime-rl has no c, tau 1e-3, and the sampler's pi_old; verl has c = 20, no tau,
 and clamps the log ratio to +-20.
@@ -35,9 +34,7 @@ class DPPO(PolicyLoss):
     d_low: EpsLow = Field(0.2, description="Largest fall of a token's probability at negative advantage.")
     d_high: EpsLow = Field(0.2, description="Largest rise of a token's probability at positive advantage.")
     max_ratio: AboveOne | None = Field(20.0, description="Largest weight of a token, the paper's c; null = none.")
-    drift_penalty: NotNegative = Field(
-        0.0, description="Weight of log(ratio)^2, added to the loss of every token; 0.001 in prime-rl."
-    )
+    drift_penalty: NotNegative = Field(0.0, description="Weight of log(ratio)^2 in every token's loss.")
 
     @property
     def has_penalty(self) -> bool:
@@ -56,8 +53,8 @@ class DPPO(PolicyLoss):
 
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
         """Assign tokens by the change of their probability."""
-        moved = torch.exp(tokens.log_probs.detach()) - tokens.old_probs
-        return regions(tokens, self.d_low, self.d_high, 1 + moved)
+        change = torch.exp(tokens.log_probs.detach()) - tokens.old_probs
+        return regions(tokens, self.d_low, self.d_high, 1 + change)
 
     def weight(self, tokens: Tokens, statistics: Tensor | None = None) -> Tensor:
         regions, ratio = self.regions(tokens), tokens.ratio.detach().clamp(max=self.max_ratio or torch.inf)
@@ -67,7 +64,6 @@ class DPPO(PolicyLoss):
         return -2 * self.drift_penalty * tokens.log_ratio
 
 
-PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "Qi et al.", "2602.04879")
 REGION = "DPPO paper, appendix E: 0.2, and 0.15 with LoRA; prime-rl's default"
 PRESETS = (
     MethodPreset(
@@ -75,7 +71,7 @@ PRESETS = (
         trainer="DPPOTrainer",
         title="Divergence Proximal Policy Optimization",
         summary="A trust region of probabilities instead of ratios: rare tokens move freely, likely ones do not.",
-        paper=PAPER,
+        paper=Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "Qi et al.", "2602.04879"),
         golden=("dppo",),
         inherits="grpo",
         sets={
@@ -86,7 +82,6 @@ PRESETS = (
             "policy_loss.max_ratio": (20.0, "verl; DPPO paper: 5 in appendix E, none in C.1; prime-rl: none"),
             "policy_loss.drift_penalty": (0.0, "not in the paper; prime-rl: 0.001"),
             "aggregation.kind": ("token_mean", "verl and prime-rl; equation 12 adds up the tokens of a completion"),
-            "kl.beta": (0.0, "no KL term in the DPPO paper's equation 12"),
         },
     ),
 )

@@ -4,15 +4,13 @@
     s   = sum of w_k z_k over the parts
     A   = s / (std of s over the rollout + 1e-6)
 
-Liu et al., "GDPO: Group reward-Decoupled Normalization Policy Optimization", arXiv:2601.05242, with the weights. GRPO
-normalises the sum of the parts, so that different combinations of parts with one sum have one advantage. Standard
-deviations are of the sample (ddof 1), as in TRL's ``multi_objective_aggregation="normalize_then_sum"``. The paper also
-subtracts the mean of s, which is 0 by construction; leaving that out keeps a group without a signal at exactly 0.
+Liu et al., arXiv:2601.05242. Standard deviations are of the sample (ddof 1), as in TRL's
+``multi_objective_aggregation="normalize_then_sum"``. The paper also subtracts the mean of s, which is 0 by
+construction; leaving that out keeps a group without a signal at exactly 0.
 
 The parts are those of the verdict (`parts` in ``rollouts/``: format and answer, or each function of ``--reward``) with
 the weights of ``task.reward_weights``; in ``PolicyTrainer`` the reward functions with ``reward_weights``. A part that
-does not apply to a completion (None) counts in no mean and adds 0. With one part, A is GRPO's over the rollout's
-standard deviation of GRPO's.
+does not apply to a completion (None) counts in no mean and adds 0.
 
 How we differ from the released code: TRL's epsilons are 1e-4. verl whitens over tokens, so that long completions weigh
 more in the deviation.
@@ -20,6 +18,7 @@ more in the deviation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
@@ -38,27 +37,17 @@ def part_columns(
 
     ``rows``: weighted parts, whose sum is the reward. ``weights``: those other than 1.
     """
-    factors = [weights.get(name, 1.0) for name in names]
-    missing = float("nan")
-    columns = [
-        [row[name] / (factor or 1.0) if name in row else missing for name, factor in zip(names, factors, strict=True)]
-        for row in rows
-    ]
-    return columns, factors
+    columns = [[row.get(name, math.nan) / (weights.get(name) or 1.0) for name in names] for row in rows]
+    return columns, [weights.get(name, 1.0) for name in names]
 
 
 class GDPOAdvantage(Advantage):
     """The sum of the parts' group z-scores over its standard deviation; rows without a reward get 0."""
 
-    kind: Literal["gdpo"] = Field(
-        "gdpo", description="gdpo = each part of the reward normalised within its group, then added up and scaled."
-    )
+    kind: Literal["gdpo"] = Field("gdpo", description="gdpo = the sum of the parts of the reward, each normalised.")
 
     needs_parts: ClassVar[bool] = True
-
-    @property
-    def needs_group(self) -> tuple[str, str] | None:
-        return "method.advantage.kind", "method.advantage.kind=gdpo compares the completions of a prompt"
+    compares_group: ClassVar[bool] = True
 
     def advantages(self, rollout: Rollout) -> Tensor:
         assert rollout.parts is not None
@@ -85,8 +74,6 @@ PRESETS = (
         paper=PAPER,
         golden=("gdpo",),
         inherits="grpo",
-        sets={
-            "advantage.kind": ("gdpo", "GDPO paper: each reward normalised in its group, then the sum over the batch"),
-        },
+        sets={"advantage.kind": ("gdpo", "GDPO paper: each reward normalised in its group, then the sum")},
     ),
 )

@@ -4,10 +4,8 @@
     log r' = min(log r, eps_high) for A > 0, max(log r, -eps_low) for A < 0
     F = s, but 0 at clipped tokens (log r < -eps_low and A < 0, log r > eps_high and A > 0)
 
-Zhao et al., arXiv:2507.20673, equation 4 and algorithm 1, with eps 0.4 on both sides in the logarithm (ratios from 0.67
-to 1.49) and ``sequence_mean``: the 1 / |o| is that of the exponent. Tokens are clipped one by one, so a clipped token
-loses its gradient and the others of its completion keep theirs. A token without advantage, as outside a Lopti pass, is
-clipped as the others of its completion.
+Zhao et al., arXiv:2507.20673, equation 4 and algorithm 1, with ``sequence_mean``: the 1 / |o| is that of the exponent.
+A token without advantage, as outside a Lopti pass, is clipped as the others of its completion.
 
 How we differ from the paper: A is GRPO's; the paper's experiments follow Dr. GRPO's setup.
 
@@ -24,7 +22,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import PolicyLoss, Tokens
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 Width = Annotated[float, Field(ge=0.0, le=20.0)]
 
@@ -51,23 +49,19 @@ class GMPO(PolicyLoss):
         return torch.where(clipped == log_ratio, torch.exp(mean), 0.0)
 
 
-PAPER = Paper("Geometric-Mean Policy Optimization", "Zhao et al.", "2507.20673")
-CLIP = "GMPO paper, section 3 (ii): ratios from exp(-0.4) to exp(0.4)"
 PRESETS = (
     MethodPreset(
         "gmpo",
         trainer="GMPOTrainer",
         title="Geometric-Mean Policy Optimization",
         summary="The geometric mean of a completion's ratios, clipped token by token in the logarithm.",
-        paper=PAPER,
+        paper=Paper("Geometric-Mean Policy Optimization", "Zhao et al.", "2507.20673"),
         golden=("gmpo",),
         inherits="grpo",
         sets={
             "policy_loss.kind": ("gmpo", "GMPO paper, equation 4"),
-            "policy_loss.eps_low": (0.4, CLIP),
-            "policy_loss.eps_high": (0.4, CLIP),
+            **trust_region(0.4, 0.4, "GMPO paper, section 3 (ii): ratios from exp(-0.4) to exp(0.4)"),
             "aggregation.kind": ("sequence_mean", "GMPO paper, equation 6: each completion's length, then completions"),
-            "kl.beta": (0.0, "GMPO paper, section 2.2: no KL term"),
         },
     ),
 )

@@ -30,7 +30,7 @@ How we differ from the released code:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -98,8 +98,8 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
 
 def sample_std(values: Tensor) -> Tensor:
     """Return () the standard deviation (ddof 1, float64) of (N,) ``values`` without NaN; 0 for fewer than two."""
-    known = values.double()[~values.isnan()]
-    return known.std() if len(known) > 1 else known.new_zeros(())
+    finite = values.double()[~values.isnan()]
+    return finite.std() if len(finite) > 1 else finite.new_zeros(())
 
 
 def count_rewarded(rewards: Tensor, group_size: int) -> Tensor:
@@ -117,9 +117,7 @@ class GroupAdvantage(Advantage):
         "divide by the standard deviation of all rewards of the rollout.",
     )
 
-    @property
-    def needs_group(self) -> tuple[str, str] | None:
-        return "method.advantage.kind", "method.advantage.kind=group compares the completions of a prompt"
+    compares_group: ClassVar[bool] = True
 
     def advantages(self, rollout: Rollout) -> Tensor:
         rewards = rollout.rewards.double()

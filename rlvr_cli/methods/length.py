@@ -5,19 +5,12 @@
     brevity:   R' = R (1 + clamp(1 - L / Lright, 0, 1)) if right, else R   Lright = mean length of the right ones
 
 L counts the completion's tokens with the end-of-sequence token, Lmax is ``rollout.max_new_tokens``, p the share of the
-prompt's completions that are right. Overlong: DAPO, arXiv:2503.14476, equation 13, where a completion cut off at Lmax
-has -1, as one of exactly Lmax tokens has by the line before. Linear: prime-rl's linear length penalty (pull request
-2901). Brevity: prime-rl's correctness-gated shaping (pull request 2265). The verdict stays the verifier's, and so do
-`accuracy` and `correct`; ``rollout.dynamic_sampling`` compares the rewards without this term, as DAPO's code filters by
-accuracy: with it, hardly any group would be equal.
+prompt's completions that are right. Overlong: DAPO, arXiv:2503.14476, equation 13. Linear: prime-rl's linear length
+penalty (pull request 2901). Brevity: prime-rl's correctness-gated shaping (pull request 2265). The verdict stays the
+verifier's; ``rollout.dynamic_sampling`` compares the rewards without this term, as DAPO's code filters by accuracy.
 
-How we differ from the papers and the released code:
-
-- DAPO's buffer is 4,096 of 20,480 tokens. Here it is the same share, 0.2, of any Lmax.
-- prime-rl scales its linear penalty by the group's mean reward, which for rewards 0 and 1 is p; graded and negative
-  rewards would turn the sign. Its terms for turns and for tokens of tools are not included.
-- prime-rl's brevity divides by a mean that may be 0. Here a group without a right completion keeps its rewards.
-- Completions without a reward (NaN) count in neither p nor the lengths of their group.
+How we differ from the papers and the released code: DAPO's buffer is 4,096 of 20,480 tokens, here the same share of any
+Lmax. prime-rl scales its linear penalty by the group's mean reward, which for rewards 0 and 1 is p.
 """
 
 from __future__ import annotations
@@ -64,9 +57,7 @@ class NoLengthReward(LengthReward):
 class Overlong(LengthReward):
     """DAPO's soft overlong punishment."""
 
-    kind: Literal["overlong"] = Field(
-        "overlong", description="overlong = a punishment that grows over the last tokens before max_new_tokens."
-    )
+    kind: Literal["overlong"] = Field("overlong", description="overlong = a punishment close to max_new_tokens.")
     buffer: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         0.2, description="Fraction of max_new_tokens over which the punishment grows from 0 to its full size."
     )
@@ -92,9 +83,7 @@ class Overlong(LengthReward):
 class LinearLength(LengthReward):
     """A punishment in proportion to the length, the larger the more completions of the prompt are right."""
 
-    kind: Literal["linear"] = Field(
-        "linear", description="linear = minus weight x share of right ones x length / longest of the prompt."
-    )
+    kind: Literal["linear"] = Field("linear", description="linear = a punishment in proportion to the length.")
     weight: Factor = Field(0.25, description="Punishment of the longest completion of a prompt that is always solved.")
 
     compares: ClassVar[bool] = True
@@ -109,17 +98,14 @@ class LinearLength(LengthReward):
 class Brevity(LengthReward):
     """A bonus for right completions that are shorter than the mean of the prompt's right ones."""
 
-    kind: Literal["brevity"] = Field(
-        "brevity", description="brevity = up to double the reward of right completions shorter than their mean."
-    )
+    kind: Literal["brevity"] = Field("brevity", description="brevity = a bonus for short right completions.")
 
     compares: ClassVar[bool] = True
 
     def terms(self, rollout: Rollout) -> Tensor:
         lengths, _, right = _grouped(rollout)
-        total = torch.where(right, lengths, 0.0).sum(dim=1, keepdim=True)
-        mean = total / right.sum(dim=1, keepdim=True).clamp(min=1)
-        bonus = torch.where(right & (mean > 0), 1 - lengths / mean.clamp(min=1), 0.0).clamp(0.0, 1.0)
+        mean = (lengths * right).sum(dim=1, keepdim=True) / right.sum(dim=1, keepdim=True)
+        bonus = torch.where(right & (mean > 0), 1 - lengths / mean, 0.0).clamp(0.0, 1.0)
         return bonus.reshape(-1) * rollout.rewards.double().nan_to_num(nan=0.0)
 
 
@@ -132,9 +118,8 @@ def _grouped(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
     """Return (groups, group_size) the lengths, which completions have a reward, and which of them are right."""
     assert rollout.correct is not None
     rewarded = ~rollout.rewards.isnan()
-    lengths, rewarded, right = (
-        values.view(-1, rollout.group_size) for values in (_lengths(rollout), rewarded, rewarded & rollout.correct)
-    )
+    columns = (_lengths(rollout), rewarded, rewarded & rollout.correct)
+    lengths, rewarded, right = (column.view(-1, rollout.group_size) for column in columns)
     return lengths, rewarded, right
 
 
@@ -145,7 +130,7 @@ PRESETS = (
         title="Soft overlong punishment",
         summary="Punishes completions that come close to the maximum length, up to -1 at the maximum.",
         paper=DAPO,
-        golden=("overlong",),
+        golden=("lengths",),
         sets={
             "reward.length.kind": ("overlong", "DAPO paper, equation 13"),
             "reward.length.buffer": (0.2, "DAPO paper, section 4.1: 4,096 of 20,480 tokens"),
@@ -157,7 +142,7 @@ PRESETS = (
         title="Linear length penalty",
         summary="Punishes length in proportion, the more the easier the prompt.",
         paper=PRIME_RL,
-        golden=("length_penalty",),
+        golden=("lengths",),
         sets={
             "reward.length.kind": ("linear", "prime-rl, pull request 2901"),
             "reward.length.weight": (0.25, "prime-rl's default, num_output_tokens_weight"),
@@ -168,7 +153,7 @@ PRESETS = (
         title="Brevity bonus",
         summary="Up to doubles the reward of right completions shorter than the mean of the prompt's right ones.",
         paper=PRIME_RL,
-        golden=("brevity",),
+        golden=("lengths",),
         sets={"reward.length.kind": ("brevity", "prime-rl, pull request 2265")},
     ),
 )

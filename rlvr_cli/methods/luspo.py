@@ -11,7 +11,7 @@ How we differ from the released code: as :mod:`rlvr_cli.methods.gspo`. TRL's ``l
 
 from __future__ import annotations
 
-from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 PAPER = Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
@@ -28,9 +28,7 @@ PRESETS = (
         golden=("luspo",),
         inherits="gspo",
         sets={
-            "policy_loss.kind": ("gspo", "LUSPO paper, equation 7: GSPO's clipped ratio of the sequence"),
-            "policy_loss.eps_low": (0.002, "LUSPO paper, section 5.1"),
-            "policy_loss.eps_high": (0.0025, "LUSPO paper, section 5.1"),
+            **trust_region(0.002, 0.0025, "LUSPO paper, section 5.1"),
             "aggregation.kind": ("sequence_sum", "LUSPO paper, equation 7: times the length; divided by completions"),
         },
     ),

@@ -174,8 +174,8 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_log_probs(self) -> bool:
-        advantage = self.advantage
-        return advantage.needs_reference or advantage.needs_teacher or self.passes.needs_rollout_log_probs
+        by_advantage = self.advantage.needs_reference or self.advantage.needs_teacher
+        return by_advantage or self.passes.needs_rollout_log_probs
 
     @property
     def trains_every_token(self) -> bool:
@@ -266,13 +266,13 @@ class Method(TrainingMethod):
                 total = torch.where(valid, sampler_correction, 0.0).sum(dim=1, keepdim=True)
                 sampler_correction = total / valid.sum(dim=1, keepdim=True).clamp(min=1)
             values = values * sampler_correction
+        selected = self.passes.selected(tokens, pass_name)
         if self.policy_loss.has_penalty:
-            penalty = self.policy_loss.penalty(shaped, statistics)
-            values = values + torch.where(self.passes.selected(tokens, pass_name), penalty, 0.0)
+            values = values + torch.where(selected, self.policy_loss.penalty(shaped, statistics), 0.0)
         if self.kl.beta > 0:
             assert tokens.ref_log_probs is not None
             penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs, tokens.old_log_probs)
-            values = values + torch.where(self.passes.selected(tokens, pass_name), penalty, 0.0)
+            values = values + torch.where(selected, penalty, 0.0)
         normaliser = self.aggregation.coefficients(tokens.mask, count).to(values.dtype)
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 

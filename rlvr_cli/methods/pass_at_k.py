@@ -6,10 +6,9 @@
     A    = (1 - mean) / std                                      if correct
     A    = (1 - mean - C(w - 1, k - 1) / C(n - 1, k - 1)) / std  if wrong
 
-Chen et al., "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large Reasoning Models",
-arXiv:2508.10751, equations 14 and 15: the expected advantage over all sets of k, each rewarded by its best completion.
-A = 0 where every set passes (fewer than k wrong) or none does. k = 1 is the verdict's z-score with the population
-standard deviation (ddof 0). Correctness is the verifier's verdict, not the reward.
+Chen et al., arXiv:2508.10751, equations 14 and 15: the expected advantage over all sets of k, each rewarded by its best
+completion. A = 0 where every set passes (fewer than k wrong) or none does. k = 1 is the verdict's z-score with the
+population standard deviation (ddof 0). Correctness is the verifier's verdict, not the reward.
 
 How we differ from the paper: completions without a reward do not count in n and w; if fewer than k are left, k is their
 number.
@@ -32,9 +31,9 @@ from rlvr_cli.methods.preset import MethodPreset, Paper
 
 
 def share_of_sets(inside: Tensor, total: Tensor, size: Tensor) -> Tensor:
-    """Return C(inside, size) / C(total, size), the share of the sets of ``size`` that lie in a part of the whole.
+    """Return C(inside, size) / C(total, size), the share of the sets of ``size`` that lie inside; float64.
 
-    A product of ``size`` factors, exact where it is 0 or 1 and without large numbers; float64.
+    A product of ``size`` factors, exact where it is 0 or 1 and without large numbers.
     """
     share = torch.ones_like(total)
     for drawn in range(int(size.max()) if size.numel() else 0):
@@ -46,16 +45,11 @@ def share_of_sets(inside: Tensor, total: Tensor, size: Tensor) -> Tensor:
 class PassAtKAdvantage(Advantage):
     """The advantage under the pass@k of the group; rows without a reward get 0 and count nowhere."""
 
-    kind: Literal["pass_at_k"] = Field(
-        "pass_at_k", description="pass_at_k = mean advantage over the sets of k completions, rewarded by their best."
-    )
+    kind: Literal["pass_at_k"] = Field("pass_at_k", description="pass_at_k = mean advantage over the sets of k.")
     k: Count = Field(4, description="Completions of a set, below rollout.group_size; 1 = the verdict's z-score.")
 
     needs_correct: ClassVar[bool] = True
-
-    @property
-    def needs_group(self) -> tuple[str, str] | None:
-        return "method.advantage.kind", "method.advantage.kind=pass_at_k compares the completions of a prompt"
+    compares_group: ClassVar[bool] = True
 
     @property
     def least_group(self) -> tuple[int, str]:
@@ -67,9 +61,9 @@ class PassAtKAdvantage(Advantage):
         fails = share_of_sets(wrong, count, size)
         std = (fails * (1 - fails)).sqrt()
         with_wrong = share_of_sets(wrong - 1, count - 1, size - 1)
-        values = (fails - (1 - correct) * with_wrong) / std.clamp(min=1e-12)
+        advantages = (fails - (1 - correct) * with_wrong) / std
         trained = (std > 0) & ~rollout.rewards.isnan()
-        return torch.where(trained, values, 0.0).to(rollout.rewards.dtype).unsqueeze(1)
+        return torch.where(trained, advantages, 0.0).to(rollout.rewards.dtype).unsqueeze(1)
 
 
 PAPER = Paper(

@@ -2,19 +2,17 @@
 
     A = R - R(greedy completion of the prompt)
 
-Li et al., "ReMax", arXiv:2310.10505, algorithm 1. The baseline does not depend on the completions that are trained on,
-so the gradient is unbiased without other completions of the prompt: ``rollout.group_size=1`` is the paper's setting.
-Each distinct prompt of a rollout costs a further completion, at temperature 0, judged and never trained on; its tokens
-and seconds count in the run's (``extra_tokens``).
+Li et al., arXiv:2310.10505, algorithm 1. The baseline does not depend on the completions that are trained on, so the
+gradient is unbiased without other completions of the prompt: ``rollout.group_size=1`` is the paper's setting. The
+greedy completion is judged and never trained on; its tokens and seconds count in the run's (``extra_tokens``).
 
-If the verifier cannot judge the greedy completion, the prompt has no baseline and its completions are left out, like
-completions without a reward. A baseline of 0 would be unbiased too, but of a far larger variance.
+If the verifier cannot judge it, the prompt's completions are left out, like completions without a reward: a baseline of
+0 would be unbiased too, but of a far larger variance.
 
 How we differ from the paper: it puts a KL penalty into the reward, and makes one update per rollout. Here the loss is a
 token mean with clip 0.2 for further updates, without KL.
 
-How we differ from the released code (verl): verl samples a greedy completion for every row, again for each completion
-of a prompt; here one serves the whole prompt.
+How we differ from the released code (verl): it samples a greedy completion for every row, here one per prompt.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     entropy_min:  R' = -(mean token entropy of the completion, nats)
 
 Noise: "Towards Understanding the Optimization Landscape of GRPO and its Variants" (a quarter of the rollouts). Entropy:
-Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). The other sources are
-controls (controls.py), the terms for the length are in length.py. All act before the advantage, in the order source,
-noise, length, so group normalisation sees them.
+Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). Other sources:
+controls.py; length: length.py. All act before the advantage, in the order source, noise, length.
 
 How we differ from the papers:
 
@@ -68,10 +67,15 @@ class Reward(Part):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """What replaces or changes the verifier's reward."""
-        source = () if self.source == "verifier" else (self.source,)
-        noise = ("noise",) if self.noise > 0 else ()
-        return (*source, *noise, *(() if self.length.kind == "none" else (self.length.kind,)))
+        """The terms that replace or change the verifier's reward."""
+        return tuple(key if key == "noise" else value for key, value in self.changes.items())
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The keys that replace or change the verifier's reward, with their values."""
+        values = {"source": self.source, "noise": f"{self.noise:g}", "length": self.length.kind}
+        neutral = {"source": "verifier", "noise": "0", "length": "none"}
+        return {key: value for key, value in values.items() if value != neutral[key]}
 
     @property
     def is_control(self) -> bool:
@@ -102,40 +106,24 @@ class Reward(Part):
         return replace(rollout, rewards=rewards, length_terms=terms)
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
+        kind = f"method.advantage.kind={advantage.kind_name}"
         if self.source == "entropy_min" and advantage.needs_correct:
             yield Contradiction(
                 ("method.reward.source", "method.advantage.kind"),
-                "method.reward.source=entropy_min uses no verifier, but method.advantage.kind="
-                f"{advantage.kind_name} needs its verdicts. Set method.advantage=group",
+                f"method.reward.source=entropy_min uses no verifier, but {kind} needs its verdicts. Set "
+                "method.advantage=group",
             )
-        if self.terms and not advantage.needs_rewards:
-            key = "source" if self.source != "verifier" else "noise" if self.noise > 0 else "length"
-            yield Contradiction(
-                (f"method.reward.{key}", "method.advantage.kind"),
-                f"method.reward.{key} changes the rewards, and method.advantage.kind={advantage.kind_name} reads none. "
-                "Set method.advantage.reward_weight above 0, or remove it",
-            )
-        if self.source != "verifier" and (advantage.needs_parts or advantage.needs_greedy):
-            reads = (
-                "the parts of the verifier's reward" if advantage.needs_parts else "its reward of a greedy completion"
-            )
-            yield Contradiction(
-                ("method.reward.source", "method.advantage.kind"),
-                f"method.reward.source={self.source} replaces the verifier's reward, and method.advantage.kind="
-                f"{advantage.kind_name} reads {reads}. Set method.advantage=group",
-            )
-        if self.length.kind != "none" and advantage.needs_parts:
-            yield Contradiction(
-                ("method.reward.length", "method.advantage.kind"),
-                f"method.reward.length={self.length.kind} changes the whole reward, and method.advantage.kind="
-                f"{advantage.kind_name} reads its parts. Remove one",
-            )
-        if self.noise > 0 and advantage.needs_parts:
-            yield Contradiction(
-                ("method.reward.noise", "method.advantage.kind"),
-                f"method.reward.noise={self.noise:g} mirrors the whole reward, and method.advantage.kind="
-                f"{advantage.kind_name} reads its parts. Remove one",
-            )
+        for key, value in self.changes.items():
+            reads = ""
+            if not advantage.needs_rewards:
+                reads = "no rewards. Set method.advantage.reward_weight above 0, or remove it"
+            elif advantage.needs_parts:
+                reads = "the parts of the verifier's reward. Remove one"
+            elif advantage.needs_greedy and key == "source":
+                reads = "the verifier's reward of a greedy completion. Remove one"
+            if reads:
+                keys = (f"method.reward.{key}", "method.advantage.kind")
+                yield Contradiction(keys, f"method.reward.{key}={value} changes the rewards, and {kind} reads {reads}")
         if self.source == "entropy_min" and self.length.compares:
             yield Contradiction(
                 ("method.reward.length", "method.reward.source"),

@@ -14,7 +14,7 @@ no baseline.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,9 +29,7 @@ class RLOOAdvantage(Advantage):
 
     kind: Literal["rloo"] = Field("rloo", description="rloo = reward minus the mean of the group's others.")
 
-    @property
-    def needs_group(self) -> tuple[str, str] | None:
-        return "method.advantage.kind", "method.advantage.kind=rloo compares the completions of a prompt"
+    compares_group: ClassVar[bool] = True
 
     def advantages(self, rollout: Rollout) -> Tensor:
         centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)

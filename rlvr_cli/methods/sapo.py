@@ -3,9 +3,7 @@
     l = -A f(r)        f(r) = 4 / tau sigmoid(tau (r - 1))
     F = 4 p (1 - p) r  p = sigmoid(tau (r - 1)), tau = tau_pos for A > 0 and tau_neg otherwise
 
-Gao et al., arXiv:2511.20347: tau_pos 1.0 and tau_neg 1.05, so that tokens of negative advantage fade faster;
-``sequence_mean``. F is 1 at a ratio of 1, whatever tau. The loss value is not 0 there, and cannot be compared with that
-of a clipped ratio.
+Gao et al., arXiv:2511.20347. F is 1 at a ratio of 1, whatever tau.
 
 How we differ from the released code: the log ratio is capped at 20 and has no lower clamp (verl: +-20, TRL: none). F is
 0 long before, above a ratio of about 800.
@@ -41,14 +39,13 @@ class SAPO(Unclipped):
         return 4 * faded / (1 + faded).square() * ratio
 
 
-PAPER = Paper("Soft Adaptive Policy Optimization", "Gao et al.", "2511.20347")
 PRESETS = (
     MethodPreset(
         "sapo",
         trainer="SAPOTrainer",
         title="Soft Adaptive Policy Optimization",
         summary="A smooth gate on the ratio instead of a clip; no token loses all of its gradient at once.",
-        paper=PAPER,
+        paper=Paper("Soft Adaptive Policy Optimization", "Gao et al.", "2511.20347"),
         golden=("sapo",),
         inherits="grpo",
         sets={
@@ -56,7 +53,6 @@ PRESETS = (
             "policy_loss.tau_pos": (1.0, "SAPO paper; default of TRL and verl"),
             "policy_loss.tau_neg": (1.05, "SAPO paper; default of TRL and verl"),
             "aggregation.kind": ("sequence_mean", "SAPO paper: mean over tokens, then completions; TRL; verl"),
-            "kl.beta": (0.0, "no KL term in the SAPO paper's objective"),
         },
     ),
 )

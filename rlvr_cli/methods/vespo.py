@@ -4,14 +4,11 @@
     (k, lambda) = (2, 3) for A >= 0, (3, 2) for A < 0
 
 Shen et al., arXiv:2602.10693, equation 20 and section 4.1. phi(1) = 1, its maximum is at w = k / lambda, and it goes to
-0 on both sides. It is computed as the exponential of k log w + lambda (1 - w), so no completion is too long: a product
-of ratios beyond the range of floating-point numbers gives 0.
+0 on both sides: a product of ratios beyond the range of floating-point numbers gives 0.
 
-How we differ from the released code:
-
-- It and TRL clamp each token's log ratio to +-20, and log w to 20 and to log 1e-8, where phi is below 1e-14.
-- Weights for another sampler (``rollout.correction``) multiply F by their mean over the completion. In the paper w is
-  relative to the sampler, so it and TRL multiply w by the product of the tokens' weights.
+How we differ from the released code: it and TRL clamp each token's log ratio to +-20, and log w to 20 and to log 1e-8,
+where phi is below 1e-14. Weights for another sampler (``rollout.correction``) multiply F by their mean over the
+completion; in the paper w is relative to the sampler, so it and TRL multiply w by the product of the tokens' weights.
 """
 
 from __future__ import annotations
@@ -70,7 +67,6 @@ PRESETS = (
             "policy_loss.k_neg": (3.0, SHAPE),
             "policy_loss.lambda_neg": (2.0, SHAPE),
             "aggregation.kind": ("token_mean", "released recipes and TRL; equation 20: the sum over a completion"),
-            "kl.beta": (0.0, "no KL term in the VESPO paper's equation 20"),
         },
     ),
 )

@@ -75,18 +75,14 @@ def completion_states(
 
 
 class _LogProbs(torch.autograd.Function):
-    """Log-softmax of (n, V) logits at (n,) targets, and the entropies (n,), if requested.
-
-    One n x V buffer for the gradient and none for the result. Entropies add temporaries of a slice of the rows.
-    """
+    """Log-softmax of (n, V) logits at (n,) targets, and entropies (n,) if requested; one n x V buffer, the gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, entropies: bool) -> tuple[Tensor, Tensor | None]:
         normalisers = logits.logsumexp(dim=-1)
         ctx.set_materialize_grads(False)
-        values = None
-        if entropies:
-            values = torch.empty_like(normalisers)
+        values = torch.empty_like(normalisers) if entropies else None
+        if values is not None:
             for rows in _slices(len(targets)):
                 log_softmax = logits[rows] - normalisers[rows].unsqueeze(-1)
                 values[rows] = -log_softmax.exp().mul_(log_softmax).sum(dim=-1)
@@ -98,22 +94,21 @@ class _LogProbs(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor | None, of_entropies: Tensor | None) -> tuple[Tensor, None, None]:
         logits, targets, normalisers, entropies = ctx.saved_tensors
         # d log p(target) / dz = 1[target] - p;  dH / dz = -p (log p + H)
-        log_softmax = torch.sub(logits, normalisers.unsqueeze(-1))
         gradient = torch.zeros_like(normalisers) if gradient is None else gradient
+        logit_gradient = torch.sub(logits, normalisers.unsqueeze(-1))
         if of_entropies is None:
-            logit_gradient = log_softmax.exp_().mul_(-gradient.unsqueeze(-1))
+            logit_gradient.exp_().mul_(-gradient.unsqueeze(-1))
         else:
-            logit_gradient = log_softmax
             for rows in _slices(len(targets)):
-                weights = log_softmax[rows] + entropies[rows].unsqueeze(-1)
+                weights = logit_gradient[rows] + entropies[rows].unsqueeze(-1)
                 weights.mul_(of_entropies[rows].unsqueeze(-1)).add_(gradient[rows].unsqueeze(-1))
-                log_softmax[rows].exp_().mul_(weights.neg_())
+                logit_gradient[rows].exp_().mul_(weights.neg_())
         logit_gradient.scatter_add_(-1, targets.unsqueeze(-1), gradient.unsqueeze(-1))
         return logit_gradient, None, None
 
 
 def _slices(count: int) -> Iterator[slice]:
-    """Yield at most 16 slices that cover ``count`` rows."""
+    """Yield at most 16 slices that cover ``count`` rows, for small temporaries."""
     size = max(1, -(-count // 16))
     return (slice(start, start + size) for start in range(0, count, size))
 

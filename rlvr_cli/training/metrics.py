@@ -126,24 +126,24 @@ class StepMeter:
         differences = torch.where(computed, mismatch.log_ratios, 0).double()
         ratios, distances = differences.exp(), differences.abs()
         weights = ratios if mismatch.weights is None else mismatch.weights.double()
-        cut = torch.zeros_like(computed) if mismatch.cut is None else mismatch.cut & computed
-        weights, dropped = torch.where(computed, weights, 0), cut & (weights == 0)
+        dropped = computed & (weights == 0)
+        cut = dropped if mismatch.cut is None else mismatch.cut & computed | dropped
         position = 4 * (mismatch.mask.cumsum(dim=1) - 1) // mismatch.mask.sum(dim=1, keepdim=True).clamp(min=1)
-        subsets = [computed & chosen for chosen in (position == 0, position == 3)]
-        subsets += [computed & mismatch.is_short, computed & mismatch.is_long]
+        extremes = (mismatch.is_short, mismatch.is_long)
+        subsets = [computed & chosen for chosen in (position == 0, position == 3, *extremes)]
         count = computed.sum(dim=1)
         trained, share = count > 0, cut.sum(dim=1).double() / count.clamp(min=1)
-        rows = [trained, *(trained & extreme.squeeze(1) for extreme in (mismatch.is_short, mismatch.is_long))]
+        rows = [trained, *(trained & extreme.squeeze(1) for extreme in extremes)]
         values = [
             *(distances, k3(torch.zeros_like(differences), differences), ratios > 2, ratios < 0.5),
-            *(weights, cut & ~dropped, dropped, computed),
+            *(torch.where(computed, weights, 0), cut & ~dropped, dropped, computed),
             *(torch.where(subset, distances, 0) for subset in subsets),
             trained & (dropped.sum(dim=1) == count),
             *(torch.where(chosen, share, 0) for chosen in rows[1:]),
             *(*subsets, *rows),
         ]
         self._sums = self._sums.to(differences.device)
-        self._sums[-len(values) :] += torch.stack([each.sum(dtype=torch.float64) for each in values])
+        self._sums[-len(values) :] += torch.stack([value.sum(dtype=torch.float64) for value in values])
 
     def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
         """Add the auxiliary loss () of a micro-batch of a mixture of experts, weighted by its share () of the step."""
@@ -166,24 +166,21 @@ class StepMeter:
         ``outside/high``, those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the
         mean of -F A, whose gradient is the method's.
         Over the tokens in the forward passes of the updates: ``mismatch/log_prob``, the mean
-        |log pi_old - log pi_sampler|; ``mismatch/kl``, the k3 estimate of KL(pi_sampler || pi_old);
-        ``mismatch/above_2`` and ``mismatch/below_half``, the shares of ratios pi_old / pi_sampler above 2 and below
-        1/2; the mean |log pi_old - log pi_sampler| in ``mismatch/first_quarter`` and ``mismatch/last_quarter`` of each
-        completion, and in the shortest (``mismatch/short``) and longest (``mismatch/long``) quarter of the completions.
-        With a correction: ``importance/weight``, the mean weight; ``importance/capped`` and ``importance/dropped``, the
-        shares of weights at the cap and set to 0; ``importance/rows_dropped``, the share of rows without a weight
-        above 0; the mean share of a row's weights that are capped or dropped, in the shortest quarter of the rows
-        (``importance/cut_short``) and in the longest (``importance/cut_long``). None for a quarter without rows.
+        |log pi_old - log pi_sampler|, also by quarter of the completion and of the completions by length;
+        ``mismatch/kl``, the k3 estimate of KL(pi_sampler || pi_old); ``mismatch/above_2`` and ``mismatch/below_half``,
+        the shares of ratios pi_old / pi_sampler above 2 and below 1/2. With a correction: ``importance/weight``, the
+        mean weight; ``importance/capped`` and ``importance/dropped``, the shares of weights at the cap and of 0;
+        ``importance/rows_dropped``, the share of rows without a weight above 0; ``importance/cut_short`` and
+        ``importance/cut_long``, the mean share of both in the shortest and the longest quarter of the rows.
         ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient; ``entropy_coef`` the
         weight of the entropy bonus in the newest step, 0 while an adaptive one is off.
         """
         totals = dict(zip(self.SUMS, sums, strict=True))
-        count, moved = max(totals["tokens"], 1.0), totals["moved"] or math.nan
+        count, moved, compared = max(totals["tokens"], 1.0), totals["moved"] or math.nan, max(totals["compared"], 1.0)
         mean = {name: total / (moved if name in TRAINED_MEANS else count) for name, total in totals.items()}
-        compared = max(totals["compared"], 1.0)
 
-        def subset_mean(name: str) -> float:
-            return totals[name] / (totals[f"{name}/count"] or math.nan)
+        def compared_mean(name: str) -> float:
+            return totals[name] / (totals[f"{name}/count"] or math.nan if f"{name}/count" in totals else compared)
 
         # Python raises when a float's square overflows.
         variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < MAX_SQUARABLE else math.inf)
@@ -198,10 +195,8 @@ class StepMeter:
             "policy_loss": mean["policy_loss"],
             **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
-            **({name: totals[name] / compared for name in MISMATCH} if self.mismatch else {}),
-            **({name: subset_mean(name) for name in MISMATCH_SUBSETS} if self.mismatch else {}),
-            **({name: totals[name] / compared for name in IMPORTANCE} if self.importance else {}),
-            **({name: subset_mean(name) for name in IMPORTANCE_ROWS} if self.importance else {}),
+            **{name: compared_mean(name) for name in (*MISMATCH, *MISMATCH_SUBSETS) if self.mismatch},
+            **{name: compared_mean(name) for name in (*IMPORTANCE, *IMPORTANCE_ROWS) if self.importance},
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
             **({"entropy_coef": self.entropy_coef} if self.method.entropy_bonus.is_on else {}),
             **({"aux_loss": totals["aux_loss"] / share} if (share := totals["aux_loss_share"]) else {}),

@@ -8,8 +8,6 @@ Z, and any statistics of a method, are computed over the step's rows in all proc
 add up to the step's loss.
 
 The weights of a correction for a sampler that differs from the trained policy (methods/correction.py) multiply F A.
-Tokens of a row with one common ratio (GSPO) share the mean of their weights. pi_old is the denominator of the update's
-ratio, so that it takes no forward pass, unlike in TRL.
 """
 
 from __future__ import annotations
@@ -99,6 +97,7 @@ def loss(
     """
     entropies = None if outputs.entropies is None else outputs.entropies.detach()
     tokens = build_tokens(rows, outputs.log_probs.detach(), entropies, grad_mask)
+    selected = method.passes.selected(tokens, step.pass_name)
     weights, mismatch = rows.get("importance_sampling_ratio"), None
     if "sampler_log_probs" in rows:
         sampler, cut = rows["sampler_log_probs"], None
@@ -111,14 +110,13 @@ def loss(
     entropy = None
     if method.entropy_bonus.is_on:
         assert outputs.entropies is not None and entropies is not None
-        counted = method.passes.selected(tokens, step.pass_name)
-        entropy = torch.stack([torch.where(counted, entropies, 0.0).sum(), counted.sum()]).double()
+        entropy = torch.stack([torch.where(selected, entropies, 0.0).double().sum(), selected.sum()])
         if step.entropy_coef:
             shares = method.aggregation.coefficients(tokens.mask, step.count).to(total.dtype)
-            total = total - step.entropy_coef * torch.where(counted, shares * outputs.entropies, 0.0).sum()
+            total = total - step.entropy_coef * torch.where(selected, shares * outputs.entropies, 0.0).sum()
     critic_loss = None
     if outputs.values is not None:
-        selected, critic = method.passes.selected(tokens, step.pass_name), method.critic
+        critic = method.critic
         critic_loss = value_loss(outputs.values, rows["values"], rows["returns"], selected, step.tokens, critic.clip)
         total = total + critic.coef * critic_loss
         critic_loss = critic_loss.detach() * step.tokens
@@ -143,10 +141,7 @@ def build_tokens(
 
 
 def length_extremes(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (N, 1) which rows of ``mask`` (N, T) are among the shortest and the longest quarter of those with tokens.
-
-    By the quartiles of the lengths, themselves included: rows of equal length are alike, and may be all in both.
-    """
+    """Return (N, 1) which rows of ``mask`` (N, T) with tokens are at most or at least as long as the quartiles."""
     lengths = mask.sum(dim=1)
     valid = lengths > 0
     if not valid.any():

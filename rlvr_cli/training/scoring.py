@@ -157,16 +157,13 @@ class Scoring:
             values=compact.get("values"),
             teacher_log_probs=compact.get("teacher_log_probs"),
             correct=rows["correct"].bool() if "correct" in rows else judged > self.correct_above,
-            parts=inputs.get("parts"),
-            part_weights=inputs.get("part_weights"),
-            greedy_rewards=inputs.get("greedy_rewards"),
         )
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
             assert rollout.entropies is not None
             self.initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
         # None only if no token depends on it.
         initial = 0.0 if self.initial_entropy is None else self.initial_entropy
-        return self.method.reward.shape(dataclasses.replace(rollout, initial_entropy=initial))
+        return self.method.reward.shape(dataclasses.replace(rollout, initial_entropy=initial, **inputs))
 
 
 _TOKEN_COLUMNS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values", "teacher_log_probs")

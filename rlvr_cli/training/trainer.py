@@ -593,7 +593,7 @@ class PolicyTrainer(GRPOTrainer):
         if policy_loss.needs_statistics:
             old, entropies = rows.get("old_log_probs"), None
             # Most built-in losses read only the ratio, which is 1 in a rollout's first step.
-            by_ratio = not (policy_loss.is_user_defined or policy_loss.statistics_need_log_probs)
+            by_ratio = policy_loss.unit_on_policy and not policy_loss.is_user_defined
             if self.step_in_rollout > 0 or policy_loss.needs_entropies or (old is None and not by_ratio):
                 outputs = self.forward.infer(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies

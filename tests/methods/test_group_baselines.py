@@ -199,8 +199,8 @@ def test_recorded_parts_have_their_weights_taken_out() -> None:
         ("maxrl", ["rollout.group_size=1"], "nothing to compare"),
         ("maxrl+entropy-min", [], "needs its verdicts"),
         ("gdpo+entropy-min", [], "reads the parts of the verifier's reward"),
-        ("remax+entropy-min", [], "reads its reward of a greedy completion"),
-        ("gdpo+noise", [], "mirrors the whole reward"),
+        ("remax+entropy-min", [], "reads the verifier's reward of a greedy completion"),
+        ("gdpo+noise", [], "noise=0.25 changes the rewards"),
     ],
 )
 def test_what_has_no_meaning_is_refused(method: str, overrides: list[str], said: str) -> None:

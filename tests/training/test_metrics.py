@@ -154,3 +154,12 @@ def test_a_step_that_trains_nothing_has_no_ratios() -> None:
         "kl_reference",
     }
     assert found["trained"] == 0 and found["update_tokens"] == 6
+
+
+def test_a_weight_that_underflows_counts_as_dropped() -> None:
+    """A product over a long row may be 0 in float32 without a limit of the correction."""
+    meter, ones = StepMeter(method_of("grpo"), mismatch=True, importance=True), torch.ones(2, 3)
+    weights, rows = torch.tensor([[0.0], [0.5]]).expand(2, 3), torch.ones(2, 1, dtype=torch.bool)
+    meter.add_mismatch(Mismatch(-60 * ones, ones, ones.bool(), rows, rows, weights, torch.zeros(2, 3).bool()))
+    values = meter.summary(meter.take_sums().tolist())
+    assert [values[f"importance/{name}"] for name in ("dropped", "rows_dropped", "cut_long")] == [0.5] * 3
