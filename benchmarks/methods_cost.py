@@ -61,9 +61,9 @@ In memory, a KL term needs a frozen copy of the weights, except with an adapter,
 The lab's model samples one rollout ({PROMPTS} prompts x {GROUP} completions of at most {LENGTH} tokens), and every
 preset trains on it. The columns give forward passes per completion: *with gradient* (and a backward pass), *without*
 (old log-probs, entropies, values), and of the *reference* model or the teacher. *FLOPs* are those of the matrix
-products, padding included, relative to `grpo` with as many updates. Sampling and verification are not counted; tokens and prompts that
-[training skips](../speed.md) are. `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti`
-don't. Regenerate with `make docs`."""
+products, padding included, relative to `grpo` with as many updates. Sampling and verification are not counted; tokens
+and prompts that [training skips](../speed.md) are. `reweight` and `lopti` have their paper's KL term, `grpo+reweight`
+and `grpo+lopti` don't. Regenerate with `make docs`."""
 
 
 @dataclass(frozen=True)
