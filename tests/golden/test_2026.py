@@ -134,8 +134,8 @@ def mismatch(log_ratios: list[list[float]]) -> dict[str, float]:
     """Return mean |d|, the k3 estimate and the share of ratios beyond 2 (or below 1/2)."""
     tokens, sampler = ratio_tokens(log_ratios)
     meter = StepMeter(resolve_method("grpo"), mismatch=True)
-    quarters = torch.zeros(len(sampler), 1, dtype=torch.long)
-    meter.add_mismatch(Mismatch(-sampler, tokens.mask, tokens.mask.bool(), quarters))
+    neither = torch.zeros(len(sampler), 1, dtype=torch.bool)
+    meter.add_mismatch(Mismatch(-sampler, tokens.mask, tokens.mask.bool(), neither, neither))
     values = meter.summary(meter.take_sums().tolist())
     above, below = values["mismatch/above_2"], values["mismatch/below_half"]
     assert above is not None and below is not None
