@@ -358,14 +358,11 @@ class RolloutSource:
     def _rewards(self, slots: Sequence[_Slot]) -> list[float]:
         if self.reward.is_control:
             return [slot.control if slot.verdict.scorable else math.nan for slot in slots]
-        verdicts = (slot.verdict for slot in slots)
-        verified = torch.tensor(
-            [verdict.reward if verdict.scorable else math.nan for verdict in verdicts], dtype=torch.float64
-        )
+        verified = [slot.verdict.reward if slot.verdict.scorable else math.nan for slot in slots]
         flips = torch.tensor([slot.flipped for slot in slots])
         ranges = [self.task.task_of(self.problems[slot.problem]).reward_range for slot in slots]
         lowest, highest = torch.tensor(ranges, dtype=torch.float64).reshape(-1, 2).unbind(1)
-        rewards: list[float] = flip(verified, flips, lowest, highest).tolist()
+        rewards: list[float] = flip(torch.tensor(verified, dtype=torch.float64), flips, lowest, highest).tolist()
         return rewards
 
     def _finite_rewards(self, slots: Sequence[_Slot]) -> list[float]:
@@ -394,24 +391,15 @@ class RolloutSource:
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
-        records = [
-            self._record(slot, prompts[slot.problem], reward, advantage, value)
-            for slot, reward, advantage, value in zip(
-                self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
-            )
-        ]
-        for record, term in zip(records, length_terms or (), strict=False):
-            record["length_reward"] = term
+        absent = [None] * len(self.slots)
+        columns = (self.slots, rewards, advantages, values or absent, length_terms or absent)
+        records = [self._record(slot, prompts[slot.problem], *numbers) for slot, *numbers in zip(*columns, strict=True)]
         token_records = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
         for slot, record in zip(self.slots[:token_records], records, strict=False):
             record |= self._token_record(slot)
-        rows = self.gather(records)
+        rows, task = self.gather(records), self.task
         self.summary = rollout_summary(
-            rows,
-            self.task.reasons,
-            self.task.format_range,
-            replaced=bool(self.reward.terms),
-            by_subgroup=self.task.by_subgroup,
+            rows, task.reasons, task.format_range, replaced=bool(self.reward.terms), by_subgroup=task.by_subgroup
         )
         if self.greedy or self.config.rollout.dynamic_sampling:
             extra = self.gather([{"tokens": self.extra_tokens}])
@@ -429,7 +417,15 @@ class RolloutSource:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
-    def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
+    def _record(
+        self,
+        slot: _Slot,
+        prompt: str,
+        reward: float,
+        advantage: float,
+        value: float | None,
+        length_term: float | None,
+    ) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
         log_prob = sum(slot.log_probs)
         entropy = math.nan if slot.entropies is None else sum(slot.entropies)
@@ -455,6 +451,7 @@ class RolloutSource:
             **({"greedy": self.greedy[slot.problem]} if self.greedy else {}),
             **({"logged": dict(verdict.logged)} if verdict.logged else {}),
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
+            **({} if length_term is None else {"length_reward": length_term}),
         }
 
     def _token_record(self, slot: _Slot) -> dict[str, Any]:
