@@ -228,16 +228,16 @@ def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor 
 
 def _score_teacher(saved: SavedRollout, methods: Sequence[Method]) -> Tensor | None:
     """Return log-probs under the methods' teacher; None without one. Raises UserError for several teachers."""
-    taught = [method for method in methods if method.advantage.needs_teacher]
-    for method in taught:
+    taught = {method.name: method.teacher for method in methods if method.advantage.needs_teacher}
+    for method in methods:
         check_teacher(method.name, method.advantage)
-    if len({method.teacher for method in taught}) > 1:
-        raise UserError(f"{', '.join(method.name for method in taught)}: these methods have different teachers.")
-    if not taught:
-        return None
-    name = preset_of_task(str(taught[0].teacher), saved.config.task.name)
-    teacher = resolve_teacher(name, Path(saved.config.run.dir)).name
-    return load_policy(saved, Policy(saved.current.step, teacher)).score(saved.rows)[0]
+    if len({*taught.values()}) > 1:
+        raise UserError(f"{', '.join(taught)}: these methods have different teachers.")
+    for teacher in {*taught.values()}:
+        name = preset_of_task(str(teacher), saved.config.task.name)
+        source = resolve_teacher(name, Path(saved.config.run.dir))
+        return load_policy(saved, Policy(saved.current.step, source.name)).score(saved.rows)[0]
+    return None
 
 
 def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:

@@ -140,7 +140,7 @@ def _on_task(comparison: TaskComparison, row: ArmOnTask) -> dict[str, Any]:
             "reached": list(curve.reached),
         },
         "sentence": None if row.contrast is None else sentence(comparison, row),
-        **_above(row, control_sentence(comparison, comparison.scores.metric, row)),
+        **_above(comparison, comparison.scores.metric, row),
     }
 
 
@@ -151,7 +151,7 @@ def _over_tasks(comparison: Comparison, row: ArmOverTasks) -> dict[str, Any]:
         **_contrast(row, "outcomes"),
         "scores": {name: column.tolist() for name, column in zip(comparison.tasks, row.scores.T, strict=True)},
         "sentence": None if row.contrast is None else mean_sentence(comparison, row),
-        **_above(row, control_sentence(comparison.first, comparison.metric, row, " on the mean")),
+        **_above(comparison.first, comparison.metric, row, " on the mean"),
     }
 
 
@@ -168,12 +168,14 @@ def _difference(contrast: Contrast) -> dict[str, Any]:
     return {"difference": contrast.difference.as_json(), "p_holm": contrast.p_holm}
 
 
-def _above(row: ArmResult, text: str | None) -> dict[str, Any]:
+def _above(task: TaskComparison, metric: str, row: ArmResult, where: str = "") -> dict[str, Any]:
     """Return the contrast of an arm with the best of its controls, if it has any."""
-    above = row.above
-    if above is None:
+    if row.above is None:
         return {}
-    return {"control": {"arm": above.base, **_difference(above), "verdict": above.verdict, "sentence": text}}
+    text = control_sentence(task, metric, row, where)
+    return {
+        "control": {"arm": row.above.base, **_difference(row.above), "verdict": row.above.verdict, "sentence": text}
+    }
 
 
 def task_tables(comparison: TaskComparison) -> list[Table]:

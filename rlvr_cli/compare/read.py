@@ -82,20 +82,21 @@ def read_task(
 
 def find_controls(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
     """Return the control arms of every other arm: of its task, and of its other settings too if there are any."""
-    runs = {arm.name: next(iter(arm.runs.values())) for arm in arms}
-    controls = [arm.name for arm in arms if _is_control(arm)]
-
-    def settings(name: str) -> dict[str, str]:
-        values = training_values(runs[name].values)
-        return {key: text for key, text in values.items() if not key.startswith("method.")}
-
-    found = {}
-    for arm in (name for name in runs if name not in controls):
-        own = settings(arm)
-        others = {name: {key for key, text in settings(name).items() if own.get(key) != text} for name in controls}
-        of_task = [name for name, keys in others.items() if not any(key.startswith("task.") for key in keys)]
-        found[arm] = tuple([name for name in of_task if not others[name]] or of_task)
-    return {arm: names for arm, names in found.items() if names}
+    settings = {
+        arm.name: {
+            (key, text)
+            for key, text in training_values(next(iter(arm.runs.values())).values).items()
+            if not key.startswith("method.")
+        }
+        for arm in arms
+    }
+    names = [arm.name for arm in arms if _is_control(arm)]
+    controls = {}
+    for arm in settings.keys() - {*names}:
+        others = {name: settings[name] - settings[arm] for name in names}
+        of_task = [name for name, keys in others.items() if not any(key.startswith("task.") for key, _ in keys)]
+        controls[arm] = tuple([name for name in of_task if not others[name]] or of_task)
+    return {arm: of_arm for arm, of_arm in controls.items() if of_arm}
 
 
 def _option_problems(request: CompareRequest, shared: SharedScores) -> list[str]:

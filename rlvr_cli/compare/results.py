@@ -210,43 +210,40 @@ def compare_arms(scores: Scores) -> Comparison:
     the baseline is the baseline's to that control, and counts in the second alone.
     """
     tasks, first, base = scores.tasks, scores.first, scores.baseline
-    places = {name: [task] for name, task in tasks.items()} | ({_MEAN: [*tasks.values()]} if len(tasks) > 1 else {})
-    keys = [
-        (place, arm, other)
-        for place, compared in places.items()
+    scopes = {name: [task] for name, task in tasks.items()} | ({_MEAN: [*tasks.values()]} if len(tasks) > 1 else {})
+    pairs = {
+        (scope, arm, other): [_tables(task, arm, other) for task in compared]
+        for scope, compared in scopes.items()
         for arm in first.arms
-        for other in (base, *(name for name in first.controls.get(arm, ()) if name != base))
+        for other in dict.fromkeys((base, *first.controls.get(arm, ())))
         if all(task.pair(arm, other)[0] for task in compared)
-    ]
-    pairs = {key: [_tables(task, *key[1:]) for task in places[key[0]]] for key in keys}
+    }
     estimates = {
         key: difference(pair, paired=first.paired, together=scores.together and len(pair) > 1)
         for key, pair in pairs.items()
         if key[1] != key[2]
     }
-    own = first.controls.get(base, ())
-    main = [key for key in estimates if key[2] == base and key[1] not in own]
+    of_base = first.controls.get(base, ())
+    main = [key for key in estimates if key[2] == base and key[1] not in of_base]
     others = [key for key in estimates if key[2] != base]
     p_values = {
         key: (p, len(family))
         for family in (main, others)
         for key, p in zip(family, correct_p_values([estimates[key] for key in family]), strict=True)
     }
-    p_values |= {(place, arm, base): p for (place, other, arm), p in p_values.items() if other == base and arm in own}
+    p_values |= {(scope, arm, base): p for (scope, other, arm), p in p_values.items() if other == base}
     contrasts = {
-        key: _contrast(places[key[0]], pairs[key], key[2], estimate, *p_values[key])
+        key: _contrast(scopes[key[0]], pairs[key], key[2], estimate, *p_values[key])
         for key, estimate in estimates.items()
     }
+    better = declared(first.metric).higher_is_better
 
-    def contrasts_of(place: str, arm: str) -> tuple[Contrast | None, Contrast | None]:
+    def contrasts_of(scope: str, arm: str) -> tuple[Contrast | None, Contrast | None]:
         """Return the contrasts to the baseline, and to the control with the least favourable difference."""
-        better = declared(first.metric).higher_is_better
-        above = [
-            contrasts[key] for control in first.controls.get(arm, ()) if (key := (place, arm, control)) in contrasts
-        ]
-        sign = 1 if better else -1
-        worst = min(above, key=lambda each: sign * each.difference.value, default=None)
-        return contrasts.get((place, arm, base)), None if better is None else worst
+        keys = [(scope, arm, control) for control in first.controls.get(arm, ()) if better is not None]
+        above = [contrasts[key] for key in keys if key in contrasts]
+        least = min(above, key=lambda contrast: contrast.difference.value * (1 if better else -1), default=None)
+        return contrasts.get((scope, arm, base)), least
 
     compared = {}
     for name, task in tasks.items():
@@ -259,15 +256,15 @@ def compare_arms(scores: Scores) -> Comparison:
         compared[name] = TaskComparison(task, tuple(sorted(rows, key=_by_effect)), len(main), len(others))
     over = []
     for arm in first.arms if len(tasks) > 1 else ():
-        tables = [own for own, _ in pairs[_MEAN, arm, base]]
-        mean = arm_mean(*tables, bounds=_bounds(places[_MEAN]), together=scores.together)
+        tables = [table for table, _ in pairs[_MEAN, arm, base]]
+        mean = arm_mean(*tables, bounds=_bounds(scopes[_MEAN]), together=scores.together)
         over.append(ArmOverTasks(arm, mean, *contrasts_of(_MEAN, arm), _run_means(tables)))
     return Comparison(scores, compared, tuple(sorted(over, key=_by_effect)), len(main), len(others))
 
 
-def _tables(task: TaskScores, arm: str, other: str) -> Pair:
-    own, base = task.pair(arm, other)
-    return score_table(own), score_table(base)
+def _tables(task: TaskScores, arm: str, base: str) -> Pair:
+    runs, base_runs = task.pair(arm, base)
+    return score_table(runs), score_table(base_runs)
 
 
 def _run_means(tables: Sequence[Array]) -> Array:

@@ -43,8 +43,7 @@ def sentences(comparison: TaskComparison) -> list[str]:
 
 
 def control_sentences(comparison: TaskComparison) -> list[str]:
-    texts = (control_sentence(comparison, comparison.scores.metric, row) for row in comparison.rows)
-    return list(filter(None, texts))
+    return [control_sentence(comparison, comparison.scores.metric, row) for row in comparison.rows if row.above]
 
 
 def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:
@@ -56,21 +55,18 @@ def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:
     return f"{text}{power}{_cost(row)}."
 
 
-def control_sentence(task: TaskComparison, metric: str, row: ArmResult, where: str = "") -> str | None:
-    """Return how far an arm is above the best of its controls; None without any."""
-    if row.above is None:
-        return None
-    text = _claim(task, metric, row.arm, row.above, _over(row.above, replicate_unit(task)), where)
-    return f"{text}."
+def control_sentence(task: TaskComparison, metric: str, row: ArmResult, where: str = "") -> str:
+    """Return how far an arm is above the best of its controls."""
+    assert row.above is not None
+    return f"{_claim(task, metric, row.arm, row.above, _over(row.above, replicate_unit(task)), where)}."
 
 
 def _claim(task: TaskComparison, metric: str, arm: str, contrast: Contrast, over: str, where: str = "") -> str:
     difference, is_control = contrast.difference, contrast.base != task.scores.baseline
     base = f"its control {contrast.base}" if is_control else contrast.base
     if contrast.verdict == "single":
-        return (
-            f"{these_runs(task, arm, contrast.base)}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
-        )
+        runs = these_runs(task, arm, contrast.base)
+        return f"{runs}{where}: {format_signed(metric, difference)}, {over}; {SINGLE_RUN}"
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {format_signed(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
@@ -230,9 +226,9 @@ def lines_before(comparison: Comparison) -> list[str]:
     for line in (1, 2):
         lines += _merge_tasks({name: head[line] for name, head in heads.items()})
     where = f" on the mean over {number}"
-    of_controls = (control_sentence(comparison.first, comparison.metric, row, where) for row in comparison.rows)
-    means = (mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)
-    return [*lines, "", *means, *filter(None, of_controls)]
+    rows, task, metric = comparison.rows, comparison.first, comparison.metric
+    means = (mean_sentence(comparison, row) for row in rows if row.contrast)
+    return [*lines, "", *means, *(control_sentence(task, metric, row, where) for row in rows if row.above)]
 
 
 def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
@@ -281,7 +277,7 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
 
 def _control_tests(comparison: TaskComparison | Comparison) -> list[str]:
     number = comparison.control_family
-    text = f"p of differences to controls: Holm's correction over {count(number, 'comparison')} of their own"
+    text = f"p of differences to controls: Holm's correction over {count(number, 'comparison')}"
     return [text] if number and comparison.tested else []
 
 

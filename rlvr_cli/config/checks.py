@@ -212,16 +212,12 @@ def _rewards_of_a_method(config: Config) -> Iterable[Contradiction]:
             f"method.reward.length={method.reward.length.kind} is about. Remove one: DAPO's overlong filtering and its "
             "soft punishment replace one another",
         )
-
-
-def _dynamic_sampling_reads_rewards(config: Config) -> Iterable[Contradiction]:
-    method, attempts = config.method.policy, config.rollout.dynamic_sampling
-    if attempts and method is not None and not method.advantage.needs_rewards:
+    if rollout.dynamic_sampling and not method.advantage.needs_rewards:
         yield Contradiction(
             ("rollout.dynamic_sampling", "method.advantage.kind"),
-            f"rollout.dynamic_sampling={attempts} replaces groups whose rewards are all equal, from which "
-            f"method.advantage.kind={method.advantage.kind_name} learns as from others: it reads no reward. Remove "
-            "rollout.dynamic_sampling, or set method.advantage.reward_weight above 0",
+            f"rollout.dynamic_sampling={rollout.dynamic_sampling} replaces groups whose rewards are all equal, and "
+            f"method.advantage.kind={method.advantage.kind_name} reads no reward. Remove rollout.dynamic_sampling, or "
+            "set method.advantage.reward_weight above 0",
         )
 
 
@@ -324,7 +320,6 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _groups_of_one,
     _groups_are_large_enough,
     _rewards_of_a_method,
-    _dynamic_sampling_reads_rewards,
     _vllm_can_sample,
     _generation_kwargs,
 )

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from rlvr_cli.config.rollout import RepetitionPenalty, StopTexts, Temperature, TopP
-from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Probability, Section, Text
+from rlvr_cli.config.rollout import StopTexts, Temperature, TopP
+from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
 
 USUAL_KS = (1, 8, 32)
 
@@ -45,16 +45,6 @@ class HeldOutConfig(Section):
         1.0,
         description="Nucleus sampling in evaluation: cumulative probability of the most likely tokens to sample "
         "from; 1 = all tokens.",
-    )
-    min_p: Probability = Field(
-        0.0,
-        description="Least probability of a token to sample in evaluation, as a share of the most likely token's, "
-        "after top_p; 0 = all tokens.",
-    )
-    repetition_penalty: RepetitionPenalty = Field(
-        1.0,
-        description="Divisor of the positive logits, and factor of the negative ones, of tokens that are in the prompt "
-        "or the completion so far, in evaluation, also in the greedy completion; 1 = none.",
     )
     stop: StopTexts | None = Field(
         None, description="Texts that end a completion, which keeps them; null = rollout.stop."

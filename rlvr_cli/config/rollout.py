@@ -12,7 +12,6 @@ from rlvr_cli.methods.correction import AutoCorrection, Correction, NoCorrection
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-RepetitionPenalty = Annotated[float, Field(gt=0.0, le=100.0)]
 StopTexts = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], OneOrMore]
 GenerationValue = bool | int | float | str | list[int] | list[str] | list[list[int]]
 # vLLM's share of a GPU's memory next to a trainer (TRL's default).
@@ -59,7 +58,7 @@ class RolloutConfig(Section):
         description="Least probability of a token to sample in training, as a share of the most likely token's, after "
         "top_p; 0 = all tokens.",
     )
-    repetition_penalty: RepetitionPenalty = Field(
+    repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         1.0,
         description="Divisor of the positive logits, and factor of the negative ones, of tokens that are in the prompt "
         "or the completion so far, in training; 1 = none.",

@@ -128,8 +128,6 @@ class BatchSampler(Sampler):
             seed=stream_seed(settings.seed, "eval"),
             temperature=temperature,
             top_p=settings.top_p if temperature > 0 else 1.0,
-            min_p=settings.min_p if temperature > 0 else 0.0,
-            repetition_penalty=settings.repetition_penalty,
             stop=StopStrings(settings.stop, self.tokenizer) if settings.stop else None,
             max_rows=settings.chunk_size,
         )

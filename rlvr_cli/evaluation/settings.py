@@ -32,8 +32,6 @@ class EvalSettings:
     pass_at: tuple[int, ...] = _DEFAULTS.reported_ks
     temperature: float = _DEFAULTS.temperature
     top_p: float = _DEFAULTS.top_p
-    min_p: float = _DEFAULTS.min_p
-    repetition_penalty: float = _DEFAULTS.repetition_penalty
     stop: tuple[str, ...] = ()
     max_new_tokens: int = 1024
     greedy: bool = _DEFAULTS.greedy
@@ -77,15 +75,13 @@ class EvalSettings:
         return cls.from_config(config, config.validation, split=split)
 
     def sampling(self) -> dict[str, Any]:
-        """Return the settings that determine a sample of a problem; without min_p, a penalty or a stop unless set."""
-        further = {"min_p": self.min_p, "repetition_penalty": self.repetition_penalty, "stop": list(self.stop)}
-        neutral = {"min_p": 0.0, "repetition_penalty": 1.0, "stop": []}
+        """Return the settings that determine a sample of a problem."""
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_new_tokens": self.max_new_tokens,
             "seed": self.seed,
-            **{key: value for key, value in further.items() if value != neutral[key]},
+            **({"stop": list(self.stop)} if self.stop else {}),
         }
 
 
@@ -144,9 +140,8 @@ def unused_override_message(override: str, config: Config) -> str | None:
 
 
 def greedy_only_note(overrides: Sequence[str]) -> str:
-    """Return a note if a key of sampling is set for greedy completions alone, else ""."""
-    keys = ("eval.temperature", "eval.top_p", "eval.min_p")
-    options = [option for key in keys if (option := find_option(overrides, key))]
+    """Return a note if the temperature or top_p is set for greedy completions alone, else ""."""
+    options = [option for key in ("eval.temperature", "eval.top_p") if (option := find_option(overrides, key))]
     return f"greedy completions only, so {' and '.join(options)} has no effect" if options else ""
 
 

@@ -32,11 +32,9 @@ def evaluation_headline(result: Mapping[str, Any]) -> str:
 
 
 def describe_sampling(sampling: Mapping[str, Any]) -> str:
-    """Return an evaluation's sampling as text: `temperature 1, top_p 0.9`, and min_p, a penalty and stops if set."""
-    further = [key for key in ("min_p", "repetition_penalty") if key in sampling]
-    texts = [f"{key} {sampling[key]:g}" for key in ("temperature", "top_p", *further)]
-    texts += [f"stop {json.dumps(sampling['stop'], ensure_ascii=False)}"] if "stop" in sampling else []
-    return ", ".join(texts)
+    """Return an evaluation's sampling as text: `temperature 1, top_p 0.9`, and the stop strings."""
+    stop = f", stop {json.dumps(sampling['stop'], ensure_ascii=False)}" if "stop" in sampling else ""
+    return f"temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}{stop}"
 
 
 def accuracy_table(result: Mapping[str, Any]) -> tuple[list[str], list[Row]]:

@@ -232,7 +232,7 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _is_path(name: str) -> bool:
-    return name.startswith((".", "~", os.sep)) or name.count("/") > 1 or name.endswith("/") or "\\" in name
+    return name.startswith((".", "~", os.sep, "runs/")) or name.count("/") > 1 or name.endswith("/") or "\\" in name
 
 
 def is_offline() -> bool:

@@ -73,7 +73,7 @@ class Training:
         summed: bytes per element of DeepSpeed's accumulated gradients from stage 2 on.
         processes: GPUs of the training.
         reference: a second model for the KL term; with adapters the base, at no cost.
-        teacher: parameters of the teacher of a distillation; 0 = as many as the policy's, None = no teacher.
+        teacher: parameters of the teacher of a distillation; 0 = the policy's number, None = no teacher.
         supervised: fine-tuning on demonstrations with TRL's loss.
         gpu: on a GPU instead of a CPU.
         offload_optimizer, offload_weights: to host memory, by DeepSpeed.

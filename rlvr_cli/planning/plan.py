@@ -56,6 +56,7 @@ def plan_training(config: Config) -> dict[str, Any]:
     validated, evaluated = (_held_out_completions(config, section) for section in (config.validation, config.eval))
     demonstrations = config.method.demonstration_count
     completions_total = batch.completions * config.train.rollouts
+    rollout_tokens = _sampled_per_rollout(config) * config.rollout.max_new_tokens
     return {
         "method": config.method.name,
         "task": problems_name(config.task.name, config.task.data),
@@ -63,7 +64,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "prompts": config.rollout.prompts,
         "group_size": config.rollout.group_size,
         "completions_per_rollout": batch.completions,
-        "rollout_tokens_at_most": _sampled_per_rollout(config) * config.rollout.max_new_tokens,
+        "rollout_tokens_at_most": rollout_tokens,
         "mini_batches": config.update.mini_batches,
         "epochs": config.update.epochs,
         "passes": batch.passes,
@@ -76,9 +77,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "steps_total": batch.steps_total,
         "policy_age": {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages} if samples else None,
         "completions_total": completions_total,
-        "completion_tokens_at_most": _sampled_per_rollout(config)
-        * config.train.rollouts
-        * config.rollout.max_new_tokens,
+        "completion_tokens_at_most": config.train.rollouts * rollout_tokens,
         "problems": problems,
         "problems_from": config.task.data if samples and not config.task.is_generated else None,
         "problems_at_most": config.task.train_size if samples else None,

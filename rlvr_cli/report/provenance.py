@@ -272,8 +272,7 @@ def eval_command(name: str, run: Run, evaluation: Evaluation) -> list[str]:
     words += ["--pass-at", ",".join(ks)] if ks else []
     for option, key in (("--temperature", "temperature"), ("--top-p", "top_p"), ("--max-new-tokens", "max_new_tokens")):
         words += [option, str(sampling[key])] if key in sampling else []
-    further = (key for key in ("min_p", "repetition_penalty", "stop") if key in sampling)
-    words += [f"eval.{key}={json.dumps(sampling[key], ensure_ascii=False)}" for key in further]
+    words += [f"eval.stop={json.dumps(sampling['stop'], ensure_ascii=False)}"] if "stop" in sampling else []
     words += ["--seed", str(sampling["seed"])] if sampling.get("seed") else []
     averaged = len(evaluation.steps)
     return [*words, *(["--average-last", str(averaged)] if averaged > 1 else [])]

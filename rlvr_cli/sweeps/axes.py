@@ -209,15 +209,23 @@ class _AxisReader:
         if not controls:
             return axes
         if self.file.spec.search is not None:
-            message = "controls: a search ranks arms, and a control is none of them. Compare its best arm with them"
+            message = "controls: a search ranks arms, and controls have no rank. Compare its best arm with them"
             self.problems.append((location, message))
             return axes
         of_methods = next((axis for axis in axes if METHOD in axis.keys), None)
         if of_methods is None:
             points = [AxisPoint({REWARD: control}, location, modifier_of(control)) for control in controls]
             return [Axis((REWARD,), (AxisPoint({}, location), *points), location), *axes]
-        bases = self._find_baselines(of_methods)
-        points = [self._make_control(base, control) for base in bases for control in controls]
+        points = [
+            replace(
+                base,
+                values={**base.values, METHOD: f"{base.values[METHOD]}+{modifier}"},
+                location=location,
+                name=base.name and f"{base.name}+{modifier}",
+            )
+            for base in self._find_baselines(of_methods)
+            for modifier in map(modifier_of, controls)
+        ]
         extended = replace(of_methods, points=(*of_methods.points, *points))
         return [extended if axis is of_methods else axis for axis in axes]
 
@@ -232,14 +240,7 @@ class _AxisReader:
         if not by_task:
             message = "controls: need a method with rewards, which sft has not. Add one to the methods, as grpo"
             self.problems.append((self.file.location("controls"), message))
-        plain = [[point for point in points if "+" not in str(point.values[METHOD])] for points in by_task.values()]
-        return [(first or points)[0] for first, points in zip(plain, by_task.values(), strict=True)]
-
-    def _make_control(self, base: AxisPoint, control: str) -> AxisPoint:
-        modifier, name = modifier_of(control), base.name
-        values = {**base.values, METHOD: f"{base.values[METHOD]}+{modifier}"}
-        location = self.file.location("controls")
-        return replace(base, values=values, location=location, name=name and f"{name}+{modifier}")
+        return [min(points, key=lambda point: "+" in str(point.values[METHOD])) for points in by_task.values()]
 
     def read_exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
         keys = {key for axis in axes for key in axis.keys}

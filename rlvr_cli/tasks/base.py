@@ -129,9 +129,9 @@ class Task(RowReader, Choice):
         """The lowest and the highest reward; a flipped reward is mirrored between them."""
         return 0.0, 1.0
 
-    def range_of(self, problem: Problem) -> tuple[float, float]:
-        """Return the lowest and the highest reward of a problem."""
-        return self.reward_range
+    def task_of(self, problem: Problem) -> Task:
+        """Return the task that judges a problem: a component of a mixture."""
+        return self
 
     @property
     def components(self) -> Sequence[Task]:

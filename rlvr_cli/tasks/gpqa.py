@@ -1,7 +1,7 @@
 """GPQA: multiple-choice questions of science, answered by a boxed letter.
 
 Rein et al., arXiv:2311.12022. The four choices of a problem are shuffled once, by a stream of its id, so that every run
-sees them in one order; simple-evals shuffles them anew for each repetition.
+sees them in one order; simple-evals shuffles them again for each repetition.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     identity = str(fields.get("Record ID") or fields["id"])
     order = random.Random(stream_seed(0, "gpqa-choices", identity)).sample(range(4), 4)
     listed = "\n".join(f"{letter}) {choices[index]}" for letter, index in zip(LETTERS, order, strict=True))
-    shown = f"{question}\n\n{listed}\n\nAnswer with the letter of the right choice."
-    subgroup = fields.get("High-level domain")
-    row = {"id": identity, "solution": fields.get("Explanation"), "subgroup": subgroup or "all"}
-    return make_problem(row, shown, LETTERS[order.index(0)])
+    prompt = f"{question}\n\n{listed}\n\nAnswer with the letter of the right choice."
+    subgroup = fields.get("High-level domain") or "all"
+    row = {"id": identity, "solution": fields.get("Explanation"), "subgroup": subgroup}
+    return make_problem(row, prompt, LETTERS[order.index(0)])
 
 
 def read_letter(text: str, rule: Rule = "strict") -> str | None:

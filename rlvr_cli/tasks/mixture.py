@@ -1,4 +1,4 @@
-"""The task `mix`: problems of several tasks by share, each with the prompt and the judge of its own task."""
+"""The task `mix`: problems of several tasks by share, each with the prompt and the judge of its task."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Mixture(Task):
 
     @cached_property
     def _read(self) -> tuple[dict[str, Task], list[str]]:
-        """The tasks by name, and what is wrong with others."""
+        """The component tasks by name, and what is wrong with others."""
         from rlvr_cli.tasks.sets import data_sets, task_kinds
 
         kinds = {name: kind for name, kind in task_kinds().items() if not kind.runs_user_code and kind is not Mixture}
-        parts = dict[str, Task]()
+        tasks = dict[str, Task]()
         problems = [f"{name} is in task.options alone" for name in self.options if name not in self.tasks]
         for name in self.tasks:
             source = {} if name in task_kinds() or name not in data_sets() else {"data": name}
@@ -53,18 +53,22 @@ class Mixture(Task):
                 problems.append(f"{name} cannot be mixed.{hint} Allowed: {', '.join(kinds)}, and their data sets")
                 continue
             values = {"chat_template_kwargs": self.chat_template_kwargs, **source, **self.options.get(name, {})}
-            part, faults = read_section(kind, {**values, "name": kind.model_fields["name"].default}, "task")
+            task, faults = read_section(kind, {**values, "name": kind.model_fields["name"].default}, "task")
             problems += [f"{name}: {fault}" for fault in faults]
-            parts |= {} if part is None else {name: part}
-        return parts, problems
+            tasks |= {} if task is None else {name: task}
+        return tasks, problems
 
     @property
-    def parts(self) -> dict[str, Task]:
+    def by_name(self) -> dict[str, Task]:
         return self._read[0]
+
+    @property
+    def components(self) -> Sequence[Task]:
+        return list(self.by_name.values())
 
     def contradictions(self) -> Iterator[Contradiction]:
         problems = list(self._read[1])
-        problems += [f"{name}: {each.message}" for name, part in self.parts.items() for each in part.contradictions()]
+        problems += [f"{name}: {each.message}" for name, task in self.by_name.items() for each in task.contradictions()]
         if not self.tasks:
             problems.append("task.name=mix names no task; write {countdown: 0.5, kk: 0.5}")
         yield from (Contradiction(("task.tasks", "task.options"), f"task.tasks: {problem}") for problem in problems)
@@ -73,78 +77,77 @@ class Mixture(Task):
             yield Contradiction(("task.data", "task.name"), f"task.data={self.data} has no effect: {reason}")
 
     @property
-    def components(self) -> Sequence[Task]:
-        return list(self.parts.values())
-
-    @property
     def reasons(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(dict.fromkeys(reason for part in self.components for reason in part.reasons))
+        return tuple(dict.fromkeys(reason for task in self.components for reason in task.reasons))
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**super().settings, "options": {name: part.settings for name, part in self.parts.items()}}
+        return {**super().settings, "options": {name: task.settings for name, task in self.by_name.items()}}
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        ends = [part.reward_range for part in self.components]
-        return min(low for low, _ in ends), max(high for _, high in ends)
-
-    def range_of(self, problem: Problem) -> tuple[float, float]:
-        return self._of(problem)[0].reward_range
+        lowest, highest = zip(*(task.reward_range for task in self.components), strict=True)
+        return min(lowest), max(highest)
 
     @property
     def prompt_tokens(self) -> int:
-        return max(part.prompt_tokens for part in self.components)
+        return max(task.prompt_tokens for task in self.components)
 
     @property
     def is_generated(self) -> bool:
-        return all(part.is_generated for part in self.components)
+        return all(task.is_generated for task in self.components)
 
     def for_model(self, style: str) -> Self:
         copy = self.model_copy()
-        copy.__dict__["_read"] = ({name: part.for_model(style) for name, part in self.parts.items()}, [])
+        copy.__dict__["_read"] = ({name: task.for_model(style) for name, task in self.by_name.items()}, [])
         return copy
 
     def check_requirements(self) -> None:
-        for part in self.components:
-            part.check_requirements()
+        for task in self.components:
+            task.check_requirements()
 
     def describe_data(self) -> str:
-        texts = (f"{self.tasks[name]:.0%} {name}" for name in self.parts)
-        return "; ".join([", ".join(texts), *filter(None, (part.describe_data() for part in self.components))])
+        shares = ", ".join(f"{self.tasks[name]:.0%} {name}" for name in self.by_name)
+        return "; ".join([shares, *filter(None, (task.describe_data() for task in self.components))])
 
     def count_local(self, split: DataSplit, most: int) -> int | None:
-        is_local = all(part.count_local(split, 1) is not None for part in self.components)
-        return len(self.problems(split, most, 0)) if is_local and not self.is_generated else most if is_local else None
+        if any(task.count_local(split, 1) is None for task in self.components):
+            return None
+        return most if self.is_generated else len(self.problems(split, most, 0))
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        """Return ``count`` problems by share, or as many as the tasks with data have for these shares."""
+        """Return ``count`` problems by share, fewer if the data of a task does not suffice for its share."""
         loaded = {
-            name: part.problems(split, ALL_ROWS, seed) for name, part in self.parts.items() if not part.is_generated
+            name: task.problems(split, ALL_ROWS, seed) for name, task in self.by_name.items() if not task.is_generated
         }
         count = min([count, *(int(len(rows) / self.tasks[name]) for name, rows in loaded.items())])
         chosen = []
         for name, number in quotas(self.tasks, count, {}).items():
-            rows = loaded[name] if name in loaded else self.parts[name].problems(split, number, seed) if number else []
-            chosen += [self._named(name, problem) for problem in rows[:number]]
+            rows = (
+                loaded[name] if name in loaded else self.by_name[name].problems(split, number, seed) if number else []
+            )
+            chosen += [self._add_task(name, problem) for problem in rows[:number]]
         return spread(chosen, [problem.subgroup for problem in chosen])
 
-    def _named(self, name: str, problem: Problem) -> Problem:
+    def _add_task(self, name: str, problem: Problem) -> Problem:
         return replace(problem, id=f"{name}/{problem.id}", data={**problem.data, _TASK: name}, subgroup=name)
+
+    def task_of(self, problem: Problem) -> Task:
+        return self.by_name[problem.data[_TASK]]
 
     def _of(self, problem: Problem) -> tuple[Task, Problem]:
         """Return the task of a problem, and the problem as that task made it, but for its subgroup."""
-        data = dict(problem.data)
-        name = data.pop(_TASK)
-        return self.parts[name], replace(problem, id=problem.id.removeprefix(f"{name}/"), data=data)
+        data = {key: value for key, value in problem.data.items() if key != _TASK}
+        identity = problem.id.removeprefix(f"{problem.data[_TASK]}/")
+        return self.task_of(problem), replace(problem, id=identity, data=data)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         name = fields.get(_TASK)
-        if name not in self.parts:
-            raise MissingFields(where, [_TASK], f"a row needs the name of its task ({', '.join(self.parts)})", fields)
-        own = {key: value for key, value in fields.items() if key != _TASK}
-        own |= {"id": str(fields["id"]).removeprefix(f"{name}/")} if "id" in fields else {}
-        return self._named(name, self.parts[name].problem_from(own, where))
+        if name not in self.by_name:
+            raise MissingFields(where, [_TASK], f"a row needs the name of its task ({', '.join(self.by_name)})", fields)
+        row = {key: value for key, value in fields.items() if key != _TASK}
+        row |= {"id": str(fields["id"]).removeprefix(f"{name}/")} if "id" in fields else {}
+        return self._add_task(name, self.by_name[name].problem_from(row, where))
 
     def problem_wording(self, problem: Problem) -> str:
         task, inner = self._of(problem)
@@ -165,15 +168,14 @@ class Mixture(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        rows: dict[str, list[int]] = {}
-        for row, problem in enumerate(problems):
-            rows.setdefault(problem.data[_TASK], []).append(row)
         verdicts: dict[int, Verdict] = {}
-        for name, of_task in rows.items():
-            inner = [self._of(problems[row])[1] for row in of_task]
-            ids = None if token_ids is None else [token_ids[row] for row in of_task]
-            judged = self.parts[name].judge_many(
-                inner, [responses[row] for row in of_task], [truncated[row] for row in of_task], ids
+        for name, task in self.by_name.items():
+            rows = [row for row, problem in enumerate(problems) if problem.data[_TASK] == name]
+            judged = task.judge_many(
+                [self._of(problems[row])[1] for row in rows],
+                [responses[row] for row in rows],
+                [truncated[row] for row in rows],
+                None if token_ids is None else [token_ids[row] for row in rows],
             )
-            verdicts |= dict(zip(of_task, judged, strict=True))
+            verdicts |= zip(rows, judged, strict=True)
         return [verdicts[row] for row in range(len(problems))]

@@ -55,8 +55,7 @@ PromptText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
 def _check_reward(written: str) -> str:
-    match = match_reward(written)
-    if match is None:
+    if match_reward(written) is None:
         raise ValueError(
             f"must be FILE.py:FUNCTION or MODULE:FUNCTION, as my_rewards.py:accuracy or trl.rewards:accuracy_reward; "
             f"got {written!r}"

@@ -49,8 +49,8 @@ class Curriculum:
         chosen: list[int] = []
         self.passed = in_a_row = 0
         while len(chosen) < count:
-            epoch, place = divmod(self.position, self.problems)
-            problem = self._epoch(epoch)[place]
+            epoch, index = divmod(self.position, self.problems)
+            problem = self._epoch(epoch)[index]
             self.position += 1
             drop = problem in self._settled and rng.random() >= self.weight
             if (drop and in_a_row < 2 * self.problems) or (problem in chosen and in_a_row < 4 * self.problems):

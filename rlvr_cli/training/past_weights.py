@@ -29,7 +29,10 @@ class PastWeights:
 
     @contextmanager
     def loaded(self, rollout: int) -> Iterator[None]:
-        """Give the model the weights that sample ``rollout`` inside the context, before the updates on it."""
+        """Load the weights that sample ``rollout`` inside the context; before the updates on it."""
+        if not self.behind:
+            yield
+            return
         trained = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
         if rollout not in self.history:
             self.history[rollout] = {name: weight.detach().to("cpu", copy=True) for name, weight in trained.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -91,8 +91,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         self.begin_run(run_parts)
         rollouts.model, rollouts.weights = self.model, self._sampling_weights
-        if config.rollout.behind:
-            self.past_weights = PastWeights(self.model, config.rollout.behind)
+        self.past_weights = PastWeights(self.model, config.rollout.behind)
         # With vLLM, the second rollout (also after a resume) is the first that shows whether weights are updated.
         self._last_check: SamplerCheck | None = None
         self._pending_checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
@@ -101,20 +100,17 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         self.recorder.alerts = self.alerts
 
-    def _load_past_weights(self) -> AbstractContextManager[None]:
-        """Give the model the weights that sample this rollout, if `rollout.behind` makes them others."""
-        return nullcontext() if self.past_weights is None else self.past_weights.loaded(self.rollout_index)
-
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:
         """Gather this step's weights for the sampler, or send them to vLLM; a collective operation."""
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
-            with self._load_past_weights(), self.gather_parameters():
+            with self.past_weights.loaded(self.rollout_index), self.gather_parameters():
                 yield
             return
         if engine.step != step:
-            with self._load_past_weights(), self.gather_parameters(), merge_adapters(self.model) as merged:
+            past = self.past_weights.loaded(self.rollout_index)
+            with past, self.gather_parameters(), merge_adapters(self.model) as merged:
                 engine.update_weights(merged, step)
             self.accelerator.wait_for_everyone()
         yield
@@ -139,11 +135,11 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.sampler_checked = not self._pending_checks
         mask = rows["completion_mask"]
         has_dropout = self.config.update.dropout or self.config.model.adapter.kind != "none"
-        # Under the weights that have sampled, so that an intended staleness is no difference.
-        is_other = self.scoring.trust_sampler_log_probs or has_dropout or self.past_weights is not None
+        # Compared under the weights and the mode of the sampler.
+        is_other = self.scoring.trust_sampler_log_probs or has_dropout or self.config.rollout.behind > 0
         log_probs = None if is_other else rows.get("old_log_probs")
         if log_probs is None:
-            with self._load_past_weights(), eval_mode(self.model):  # as the sampler
+            with self.past_weights.loaded(self.rollout_index), eval_mode(self.model):
                 log_probs = self.forward.infer(self.model, rows).log_probs
         differences = log_prob_differences(pad_values(batch.log_probs, mask), log_probs, mask)
         check = aggregate_check(self.accelerator.gather(differences), self._precision())

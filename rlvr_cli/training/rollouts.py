@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class RolloutBatch:
         truncated: whether a completion was cut at the maximum length.
         rewards: NaN for a row excluded from training. correct: the verdicts for training, flipped with the rewards
             (reward noise), or whether a control's reward is 1. Both empty if nothing was judged.
-        parts, part_weights, greedy_rewards: as in methods.base.Rollout, if the advantage reads them, else empty.
+        parts, part_weights, greedy_rewards: as in methods.base.Rollout; empty unless the advantage reads them.
     """
 
     prompt_ids: list[list[int]]
@@ -72,9 +72,8 @@ class RolloutSource:
 
     Attributes:
         model: the policy. weights: context around each call of the engine, which prepares its weights.
-        greedy: the greedy completion of each problem sampled in the rollout, if the advantage reads its reward.
-        extra_tokens: tokens that this process sampled beyond the rollout's completions: greedy completions, and groups
-            that dynamic sampling replaced.
+        greedy: problem -> record of its greedy completion, if the advantage reads the reward of that.
+        extra_tokens: tokens that this process sampled for greedy completions and for groups that were replaced.
         seconds: time of `rollout`, sampling with concurrent judging, and `verify`, judging after the last completion.
     """
 
@@ -97,8 +96,9 @@ class RolloutSource:
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
         self.curriculum = curriculum
         policy = config.method.policy
-        self.reward = Reward() if policy is None else policy.reward
-        self.advantage = None if policy is None else policy.advantage
+        self.reward, advantage = (Reward(), None) if policy is None else (policy.reward, policy.advantage)
+        self.needs_parts = advantage is not None and advantage.needs_parts
+        self.needs_greedy = advantage is not None and advantage.needs_greedy
         self.model: Any = None
         self.weights: Callable[[], AbstractContextManager[None]] = nullcontext
         self.seconds = {"rollout": 0.0, "verify": 0.0}
@@ -108,18 +108,18 @@ class RolloutSource:
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """Sample and judge a completion for each entry of ``problems``, this process's rows from ``first_row`` on.
 
-        A curriculum chooses other problems of that number.
+        A curriculum chooses the problems instead.
         Replaces groups of equal rewards by other problems, at most ``rollout.dynamic_sampling`` times (DAPO,
         arXiv:2503.14476, section 3.2). A non-finite reward raises RunError, unless ``train.on_nonfinite`` is ``skip``.
         """
         self.rollout, self.first_row, self.replaced_groups = rollout, first_row, 0
         size = self.config.rollout.group_size
         if self.curriculum is not None:
-            # Of each group of the rollout, in all processes.
+            # The problem of each group in all processes.
             self.chosen = self.curriculum.choose(rollout, self.config.rollout.prompts)
             problems = [self.chosen[(first_row + row) // size] for row in range(len(problems))]
         self.slots = [_Slot(problem) for problem in problems]
-        self.greedy: dict[int, _Greedy] = {}
+        self.greedy: dict[int, dict[str, Any]] = {}
         self.extra_tokens = 0
         self._sample_and_judge(range(len(self.slots)), attempt=0)
         for attempt in range(1, self.config.rollout.dynamic_sampling + 1):
@@ -130,7 +130,7 @@ class RolloutSource:
             fresh = dict(zip(equal, self._replacements(rollout, attempt, len(equal)), strict=True))
             if self.curriculum is not None:
                 for group, problem in fresh.items():
-                    self.curriculum.record(self.chosen[group], [False])
+                    self.curriculum.record(self.chosen[group], equal[group])
                     self.chosen[group] = problem
             resampled = [row for row in range(len(self.slots)) if (first_row + row) // size in fresh]
             for row in resampled:
@@ -140,13 +140,13 @@ class RolloutSource:
         entropies = [slot.entropies for slot in self.slots if slot.entropies is not None]
         rewards, greedy_rewards = self._finite_rewards(self.slots), []
         if self.greedy:
-            greedy_rewards = [self.greedy[slot.problem].baseline for slot in self.slots]
-            # Without a baseline a completion is left out of the update, like one without a reward.
+            greedy_rewards = [self._baseline(slot) for slot in self.slots]
+            # A completion without a baseline is left out of the update, like one without a reward.
             rewards = [
                 math.nan if math.isnan(baseline) else reward
                 for reward, baseline in zip(rewards, greedy_rewards, strict=True)
             ]
-        parts, part_weights = self._parts() if self.advantage is not None and self.advantage.needs_parts else ([], [])
+        parts, part_weights = self._reward_parts() if self.needs_parts else ([], [])
         return RolloutBatch(
             prompt_ids=[slot.prompt for slot in self.slots],
             completion_ids=[slot.ids for slot in self.slots],
@@ -185,7 +185,7 @@ class RolloutSource:
             max_new_tokens=settings.max_new_tokens,
             eos_token_ids=eos_token_ids(self.model, self.tokenizer),
             seed=stream_seed(self.config.run.seed, *stream),
-            temperature=settings.temperature,
+            temperature=0.0 if greedy else settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
             min_p=settings.min_p,
@@ -194,8 +194,6 @@ class RolloutSource:
             extra=settings.generation_kwargs,
             max_rows=settings.batch,
         )
-        if greedy:
-            params = replace(params, temperature=0.0, top_p=1.0, top_k=0)
         with self.weights():
             return self.engine(self.model, prompts, params, keys=keys, on_progress=self.on_tokens, on_done=on_done)
 
@@ -210,34 +208,46 @@ class RolloutSource:
             slot.flipped = self._is_flipped(attempt, self.first_row + row)
         stream = ("rollout", self.rollout, *(("attempt", attempt) if attempt else ()))
         self._fill(slots, [self.first_row + row for row in rows], stream)
-        if self.reward.is_control:
-            for slot, reward in zip(slots, self._control_rewards(rows, attempt), strict=True):
-                slot.control = reward
-        if self.advantage is not None and self.advantage.needs_greedy:
+        if self.reward.source == "majority":
+            self._set_majority_rewards(rows)
+        elif self.reward.is_control:
+            for row, slot in zip(rows, slots, strict=True):
+                slot.control = self._control_reward(slot, attempt, self.first_row + row)
+        if self.needs_greedy:
             self._add_greedy()
 
     def _add_greedy(self) -> None:
         """Sample and judge a greedy completion of every distinct problem of the rollout that has none yet.
 
-        The process with a problem's first row samples it; a collective operation.
+        The process of a problem's first row samples it. A collective operation.
         """
         rows = self.gather([{"problem": slot.problem} for slot in self.slots])
         first_rows = {row["problem"]: number for number, row in reversed(list(enumerate(rows)))}
-        missing = [problem for problem in first_rows if problem not in self.greedy]
-        if not missing:
+        if first_rows.keys() <= self.greedy.keys():
             return
         here = range(self.first_row, self.first_row + len(self.slots))
-        local = [problem for problem in missing if first_rows[problem] in here]
+        local = [problem for problem, row in first_rows.items() if problem not in self.greedy and row in here]
         slots = [_Slot(problem, flipped=self._is_flipped("greedy", problem)) for problem in local]
         self._fill(slots, local, ("greedy", self.rollout), greedy=True)
         self.extra_tokens += sum(len(slot.ids) for slot in slots)
         # In float32, as the rewards of a training.
         rewards = torch.tensor(self._finite_rewards(slots)).tolist()
-        completions = [
-            {"problem": slot.problem, "completion": _Greedy(reward, slot.verdict.correct, slot.text, len(slot.ids))}
+        records = [
+            {
+                "reward": None if math.isnan(reward) else reward,
+                "correct": slot.verdict.correct,
+                "tokens": len(slot.ids),
+                "completion": slot.text,
+            }
             for slot, reward in zip(slots, rewards, strict=True)
         ]
-        self.greedy |= {row["problem"]: row["completion"] for row in self.gather(completions)}
+        for row in self.gather([{problem: record} for problem, record in zip(local, records, strict=True)]):
+            self.greedy |= row
+
+    def _baseline(self, slot: _Slot) -> float:
+        """Return the reward of the greedy completion; NaN if it could not be judged."""
+        reward = self.greedy[slot.problem]["reward"]
+        return math.nan if reward is None else reward
 
     def _fill(
         self, slots: Sequence[_Slot], keys: Sequence[int], stream: tuple[str | int, ...], *, greedy: bool = False
@@ -277,60 +287,60 @@ class RolloutSource:
         seed = stream_seed(self.config.run.seed, "reward-noise", self.rollout, attempt, row)
         return self.reward.noise > 0 and random.Random(seed).random() < self.reward.noise
 
-    def _control_rewards(self, rows: Sequence[int], attempt: int) -> list[float]:
-        """Return the control's rewards of the slots ``rows``, whole groups over all processes; a collective call."""
-        source, verdicts = self.reward.source, [self.slots[row].verdict for row in rows]
-        if source == "majority":
-            return self._majority_rewards(rows)
-        if source == "random":
-            keys = (("random-reward", self.rollout, attempt, self.first_row + row) for row in rows)
-            return [random_reward(stream_seed(self.config.run.seed, *key), self.reward.probability) for key in keys]
-        readable = [self._is_readable(verdict) for verdict in verdicts]
-        if source == "incorrect":
-            wrong = [verdict.answer is not None and not verdict.correct for verdict in verdicts]
-            return [float(of_format and is_wrong) for of_format, is_wrong in zip(readable, wrong, strict=True)]
-        return list(map(float, readable))
+    def _control_reward(self, slot: _Slot, attempt: int, row: int) -> float:
+        if self.reward.source == "random":
+            seed = stream_seed(self.config.run.seed, "random-reward", self.rollout, attempt, row)
+            return random_reward(seed, self.reward.probability)
+        verdict, format_range = slot.verdict, self.task.task_of(self.problems[slot.problem]).format_range
+        has_answer = verdict.answer is not None
+        readable = has_answer if format_range is None else verdict.parts.get("format") == format_range[1]
+        return float(readable and (self.reward.source == "format" or (has_answer and not verdict.correct)))
 
-    def _is_readable(self, verdict: Verdict) -> bool:
-        """Return whether the answer is in the requested format: by the reward's component, or an answer was found."""
-        span = self.task.format_range
-        return verdict.answer is not None if span is None else verdict.parts.get("format") == span[1]
-
-    def _majority_rewards(self, rows: Sequence[int]) -> list[float]:
-        size = self.config.rollout.group_size
-        local = [(self.first_row + row, self.slots[row].verdict) for row in rows]
-        answers: dict[int, dict[int, str | None]] = {}
-        votes = [{"row": row, "answer": verdict.answer if verdict.scorable else None} for row, verdict in local]
+    def _set_majority_rewards(self, rows: Sequence[int]) -> None:
+        """Reward the slots ``rows``, whole groups over all processes; a collective operation."""
+        size, local = self.config.rollout.group_size, {self.first_row + row: self.slots[row] for row in rows}
+        votes = [{row: slot.verdict.answer if slot.verdict.scorable else None} for row, slot in local.items()]
+        groups: dict[int, dict[int, str | None]] = {}
         for vote in self.gather(votes):
-            answers.setdefault(vote["row"] // size, {})[vote["row"]] = vote["answer"]
-        groups = {row // size: answers[row // size] for row, _ in local}
-        read = [[answer for answer in group.values() if answer is not None] for group in groups.values()]
-        rewards: dict[int, float] = {}
-        for group, same in zip(groups.values(), self.task.group_answers(read), strict=True):
-            rewards |= zip(group, majority_rewards(list(group.values()), same), strict=True)
-        return [rewards[row] for row, _ in local]
+            for row, answer in vote.items():
+                groups.setdefault(row // size, {})[row] = answer
+        for answers in groups.values():
+            here = [row for row in answers if row in local]
+            if not here:
+                continue
+            task = self.task.task_of(self.problems[local[here[0]].problem])
+            [same] = task.group_answers([[answer for answer in answers.values() if answer is not None]])
+            rewards = dict(zip(answers, majority_rewards(list(answers.values()), same), strict=True))
+            for row in here:
+                local[row].control = rewards[row]
 
-    def _groups_of_equal_rewards(self) -> list[int]:
-        """Return the groups with equal rewards in float32, as in training, without unscorable completions.
+    def _groups_of_equal_rewards(self) -> dict[int, list[bool]]:
+        """Return the groups without a gradient, with the verdicts on their scorable completions.
 
-        With an advantage that reads them: with equal parts of the reward; equal to the greedy completion's reward.
+        Their rewards are equal in float32, as in training; or their parts, if the advantage reads them; or equal to the
+        greedy completion's.
         """
-        by_part = self.advantage is not None and self.advantage.needs_parts
 
         def values(slot: _Slot, reward: float) -> list[Any]:
-            baselines = [self.greedy[slot.problem].baseline] if self.greedy else []
+            baselines = [self._baseline(slot)] if self.greedy else []
             if not slot.verdict.scorable or any(map(math.isnan, baselines)):
                 return []
-            return [*baselines, (reward, *sorted(slot.verdict.parts.items())) if by_part else reward]
+            return [*baselines, (reward, *sorted(slot.verdict.parts.items())) if self.needs_parts else reward]
 
         size = self.config.rollout.group_size
         in_float32 = torch.tensor(self._rewards(self.slots)).tolist()
-        rows = self.gather([{"values": values(*pair)} for pair in zip(self.slots, in_float32, strict=True)])
-        rewards = [
-            {value for row in rows[first : first + size] for value in row["values"]}
-            for first in range(0, len(rows) // size * size, size)
-        ]
-        return [group for group, distinct in enumerate(rewards) if len(distinct) <= 1]
+        rows = self.gather(
+            [
+                {"values": values(slot, reward), "correct": [slot.verdict.correct] * slot.verdict.scorable}
+                for slot, reward in zip(self.slots, in_float32, strict=True)
+            ]
+        )
+        groups = {first // size: rows[first : first + size] for first in range(0, len(rows) // size * size, size)}
+        return {
+            group: [correct for row in of_group for correct in row["correct"]]
+            for group, of_group in groups.items()
+            if len({value for row in of_group for value in row["values"]}) <= 1
+        }
 
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
         """Return ``count`` problems from a permutation of all, different for every attempt."""
@@ -339,7 +349,7 @@ class RolloutSource:
         random.Random(seed).shuffle(indices)
         return [indices[position % len(indices)] for position in range(count)]
 
-    def _parts(self) -> tuple[list[list[float]], list[float]]:
+    def _reward_parts(self) -> tuple[list[list[float]], list[float]]:
         """Return the parts of this process's rewards, and their weights, in one order for all processes."""
         local = {name for slot in self.slots for name in slot.verdict.parts}
         names = sorted({row["name"] for row in self.gather([{"name": name} for name in local])})
@@ -348,14 +358,11 @@ class RolloutSource:
     def _rewards(self, slots: Sequence[_Slot]) -> list[float]:
         if self.reward.is_control:
             return [slot.control if slot.verdict.scorable else math.nan for slot in slots]
-        verdicts = (slot.verdict for slot in slots)
-        verified = torch.tensor(
-            [verdict.reward if verdict.scorable else math.nan for verdict in verdicts], dtype=torch.float64
-        )
+        verified = [slot.verdict.reward if slot.verdict.scorable else math.nan for slot in slots]
         flips = torch.tensor([slot.flipped for slot in slots])
-        ranges = [self.task.range_of(self.problems[slot.problem]) for slot in slots]
+        ranges = [self.task.task_of(self.problems[slot.problem]).reward_range for slot in slots]
         lowest, highest = torch.tensor(ranges, dtype=torch.float64).reshape(-1, 2).unbind(1)
-        rewards: list[float] = flip(verified, flips, lowest, highest).tolist()
+        rewards: list[float] = flip(torch.tensor(verified, dtype=torch.float64), flips, lowest, highest).tolist()
         return rewards
 
     def _finite_rewards(self, slots: Sequence[_Slot]) -> list[float]:
@@ -384,24 +391,15 @@ class RolloutSource:
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
-        records = [
-            self._record(slot, prompts[slot.problem], reward, advantage, value)
-            for slot, reward, advantage, value in zip(
-                self.slots, rewards, advantages, values or itertools.repeat(None, len(self.slots)), strict=True
-            )
-        ]
-        for record, term in zip(records, length_terms or (), strict=False):
-            record["length_reward"] = term
+        absent = [None] * len(self.slots)
+        columns = (self.slots, rewards, advantages, values or absent, length_terms or absent)
+        records = [self._record(slot, prompts[slot.problem], *numbers) for slot, *numbers in zip(*columns, strict=True)]
         token_records = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
         for slot, record in zip(self.slots[:token_records], records, strict=False):
             record |= self._token_record(slot)
-        rows = self.gather(records)
+        rows, task = self.gather(records), self.task
         self.summary = rollout_summary(
-            rows,
-            self.task.reasons,
-            self.task.format_range,
-            replaced=bool(self.reward.terms),
-            by_subgroup=self.task.by_subgroup,
+            rows, task.reasons, task.format_range, replaced=bool(self.reward.terms), by_subgroup=task.by_subgroup
         )
         if self.greedy or self.config.rollout.dynamic_sampling:
             extra = self.gather([{"tokens": self.extra_tokens}])
@@ -419,7 +417,15 @@ class RolloutSource:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
-    def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float, value: float | None) -> dict[str, Any]:
+    def _record(
+        self,
+        slot: _Slot,
+        prompt: str,
+        reward: float,
+        advantage: float,
+        value: float | None,
+        length_term: float | None,
+    ) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
         log_prob = sum(slot.log_probs)
         entropy = math.nan if slot.entropies is None else sum(slot.entropies)
@@ -442,29 +448,16 @@ class RolloutSource:
             "reason": verdict.reason,
             "answer": verdict.answer,
             "advantage": advantage,
-            **({"greedy": self.greedy[slot.problem].record()} if self.greedy else {}),
+            **({"greedy": self.greedy[slot.problem]} if self.greedy else {}),
             **({"logged": dict(verdict.logged)} if verdict.logged else {}),
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
+            **({} if length_term is None else {"length_reward": length_term}),
         }
 
     def _token_record(self, slot: _Slot) -> dict[str, Any]:
         """Return each token's text and its log-prob at the sampling temperature, to five digits (None = not finite)."""
         log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
         return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
-
-
-@dataclass(frozen=True)
-class _Greedy:
-    """The greedy completion of a prompt; its reward ``baseline`` is NaN if the verifier could not judge it."""
-
-    baseline: float
-    correct: bool
-    text: str
-    tokens: int
-
-    def record(self) -> dict[str, Any]:
-        reward = None if math.isnan(self.baseline) else self.baseline
-        return {"reward": reward, "correct": self.correct, "tokens": self.tokens, "completion": self.text}
 
 
 @dataclass

@@ -137,7 +137,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         **copies,
         method_fingerprint=prepared.method.fingerprint(),
         problems_sha256=prepared.problems_sha256(),
-        **({} if prepared.teacher is None else {"teacher": prepared.teacher.record()}),
+        **({} if prepared.teacher is None else {"teacher": prepared.teacher.record}),
         sampler=prepared.engine_reason,
         weights_dtype=str(prepared.model.dtype).removeprefix("torch."),
         **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),

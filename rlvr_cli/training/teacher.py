@@ -24,8 +24,8 @@ class Teacher:
     location: str
     fingerprint: str
 
+    @property
     def record(self) -> dict[str, str]:
-        """Return what a run records of it."""
         return {"model": self.location, "fingerprint": self.fingerprint}
 
 
@@ -38,7 +38,7 @@ def find_teacher(config: Config) -> ModelSource | None:
 def resolve_teacher(name: str, runs: Path) -> ModelSource:
     """Resolve a run (its newest checkpoint), a checkpoint, a model folder, a preset or a hub id.
 
-    Runs are searched in ``runs`` and, for a trial of a sweep, beside the sweep's folder. Raises UserError.
+    Runs are searched in ``runs`` and, for a trial of a sweep, in the folder of the sweep's folder. Raises UserError.
     """
     try:
         root = runs if match_run(name, runs) else runs.parent if match_run(name, runs.parent) else runs
@@ -55,12 +55,16 @@ def load_teacher(
     Raises UserError if the two have different tokens, or end completions by different ones.
     """
     _check_tokens(source.name, load_tokenizer(source.name).get_vocab(), tokenizer.get_vocab())
-    model, own_tokenizer = load_model(source.name, dtype=dtype, device=policy.device, attention=attention)
-    ends, expected = eos_token_ids(model, own_tokenizer), eos_token_ids(policy, tokenizer)
+    model, teacher_tokenizer = load_model(source.name, dtype=dtype, device=policy.device, attention=attention)
+    ends, expected = eos_token_ids(model, teacher_tokenizer), eos_token_ids(policy, tokenizer)
     if not set(ends) & set(expected):
+        of_policy, of_teacher = (
+            " or ".join(map(repr, owner.convert_ids_to_tokens(list(ids))))
+            for owner, ids in ((tokenizer, expected), (teacher_tokenizer, ends))
+        )
         raise UserError(
-            f"{KEY}={source.name}: the policy ends a completion with {_tokens(tokenizer, expected)}, the teacher with "
-            f"{_tokens(own_tokenizer, ends)}, so it would teach never to end. Use a teacher that ends alike."
+            f"{KEY}={source.name}: the policy ends a completion with {of_policy}, the teacher with {of_teacher}, so it "
+            "would teach never to end. Use a teacher with the same end of sequence."
         )
     from rlvr_cli.models.adapter import fingerprint
 
@@ -75,7 +79,3 @@ def _check_tokens(name: str, tokens: dict[str, int], needed: dict[str, int]) -> 
             f"{KEY}={name}: {len(different)} of the policy's {len(needed)} tokens are not the teacher's under the same "
             f"id, as {different[0]!r}. Both need the same tokenizer: use a teacher of the policy's family."
         )
-
-
-def _tokens(tokenizer: Any, ids: tuple[int, ...]) -> str:
-    return " or ".join(map(repr, tokenizer.convert_ids_to_tokens(list(ids))))

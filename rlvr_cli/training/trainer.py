@@ -155,7 +155,7 @@ class PolicyTrainer(GRPOTrainer):
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
         self._trl_judged: Tensor | None = None
-        self._trl_parts: Tensor | None = None
+        self._trl_parts = torch.empty(0)
         self._generating = False
         self._step_rows: list[TensorRows] | None = None
         arguments = apply_method(args, self.method)
@@ -383,17 +383,15 @@ class PolicyTrainer(GRPOTrainer):
 
     def _advantage_inputs(self, batch: RolloutBatch | None) -> dict[str, Tensor]:
         """Return what the advantage reads besides the rewards, from all processes; ``batch`` None: from TRL."""
-        device = self.args.device
+        device, advantage = self.args.device, self.method.advantage
         if batch is None:
-            if not self.method.advantage.needs_parts:
-                return {}
-            assert self._trl_parts is not None
-            return {"parts": self._trl_parts, "part_weights": self.reward_weights.to(device)}
-        columns = {"parts": batch.parts, "greedy_rewards": batch.greedy_rewards}
+            weights = self.reward_weights.to(device)
+            return {"parts": self._trl_parts, "part_weights": weights} if advantage.needs_parts else {}
+        columns = {"parts": batch.parts} if advantage.needs_parts else {}
+        columns |= {"greedy_rewards": batch.greedy_rewards} if advantage.needs_greedy else {}
         inputs = {
             name: self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=device))
             for name, values in columns.items()
-            if values
         }
         return inputs | ({"part_weights": torch.tensor(batch.part_weights, device=device)} if batch.parts else {})
 

@@ -61,8 +61,8 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         try:
             result = run_async(call(**arguments))
         except BaseException as error:
-            place = f"{where}:{name}" if file is None else error_line(error, file)
-            raise RunError(f"{place}: {format_error(error)}") from error
+            line = f"{where}:{name}" if file is None else error_line(error, file)
+            raise RunError(f"{line}: {format_error(error)}") from error
         if hasattr(result, "tolist"):
             result = result.tolist()
         if not isinstance(result, (list, tuple)):

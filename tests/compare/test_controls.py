@@ -164,6 +164,6 @@ def test_the_command_says_how_far_an_arm_is_above_its_control(
     assert control["sentence"].startswith(f"grpo is above its control {control['arm']} by ")
     printed = " ".join(told(*names).split())
     assert control["sentence"] in printed and "above its control" in printed
-    assert "p of differences to controls: Holm's correction over 2 comparisons of their own" in printed
+    assert "p of differences to controls: Holm's correction over 2 comparisons" in printed
     assert not any("control" in each for each in found["arms"] if each["arm"] != "grpo")
     assert "control" not in told("grpo-1e-3-*", "grpo-1e-4-*")

@@ -51,8 +51,7 @@ def test_an_evaluation_stops_where_the_training_did() -> None:
     assert settings().sampling().keys() == {"temperature", "top_p", "max_new_tokens", "seed"}
     assert settings("rollout.stop=</a>", "rollout.min_p=0.2").sampling()["stop"] == ["</a>"]
     assert "stop" not in settings("rollout.stop=</a>", "eval.stop=[]").sampling()
-    changed = settings("eval.stop=x", "eval.min_p=0.1", "eval.repetition_penalty=1.1").sampling()
-    assert (changed["stop"], changed["min_p"], changed["repetition_penalty"]) == (["x"], 0.1, 1.1)
+    assert settings("rollout.stop=</a>", "eval.stop=x").sampling()["stop"] == ["x"]
 
 
 def test_weights_in_bfloat16_lose_small_steps() -> None:

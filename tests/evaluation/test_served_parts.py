@@ -27,13 +27,11 @@ from rlvr_cli.evaluation.served.kinds import (
     ServedCompletion,
     parse_completion,
     request_body,
-    unsupported_settings,
 )
 from rlvr_cli.evaluation.served.options import api_key, option_problems
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, text_prompts
 from rlvr_cli.evaluation.served.sampler import ServedSampler, run_concurrently
 from rlvr_cli.evaluation.served.server import Client, Server
-from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.sampling.engine import SamplingParams, StopStrings
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.models.tokenizer import ModelFacts, load_facts
@@ -83,20 +81,9 @@ def test_defaults_of_a_models_generation_config_are_overruled(kind: str) -> None
     assert body["skip_special_tokens"] is False
 
 
-def test_limits_and_stop_strings_are_sent_to_servers_that_mean_the_same() -> None:
-    params = replace(PARAMS, min_p=0.1, repetition_penalty=1.2, stop=StopStrings(("</a>",), None))
-    body = request_body("vllm", "m", TEXT, params)
-    assert (body["min_p"], body["repetition_penalty"]) == (0.1, 1.2)
+def test_stop_strings_stay_in_the_completion() -> None:
+    body = request_body("vllm", "m", TEXT, replace(PARAMS, stop=StopStrings(("</a>",), None)))
     assert body["stop"] == ["</a>"] and body["include_stop_str_in_output"] is True
-    config = json.loads(request_body("transformers", None, TEXT, replace(params, stop=None))["generation_config"])
-    assert (config["min_p"], config["repetition_penalty"]) == (0.1, 1.2)
-    settings = EvalSettings(samples=8, pass_at=(8,), min_p=0.1, repetition_penalty=1.2, stop=("x",))
-    unsupported = {kind: unsupported_settings(kind, settings) for kind in ("vllm", "sglang", "openai")}
-    assert unsupported == {
-        "vllm": [],
-        "sglang": ["eval.stop"],
-        "openai": ["eval.min_p", "eval.repetition_penalty", "eval.stop"],
-    }
 
 
 def test_llama_cpp_applies_the_temperature_before_top_p() -> None:

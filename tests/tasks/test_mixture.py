@@ -51,7 +51,7 @@ def test_shares_are_exact_and_problems_are_those_of_their_tasks() -> None:
         assert [task.judge(*pair) for pair in zip(mixed, responses, strict=True)] == [
             alone[name].judge(*pair) for pair in zip(expected, responses, strict=True)
         ]
-        assert task.range_of(mixed[0]) == alone[name].reward_range
+        assert task.task_of(mixed[0]).reward_range == alone[name].reward_range
         read = task.problem_from(mixed[0].fields, "row 1")
         assert task.judge(read, responses[0]) == task.judge(mixed[0], responses[0]) and read.id == mixed[0].id
     assert task.problems("train", 100, 5) == problems != task.problems("train", 100, 6)
@@ -94,7 +94,7 @@ def test_a_task_with_few_rows_limits_the_others(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(p.fields) + "\n" for p in KnightsAndKnaves().problems("train", 40, 0)))
     task = mix("tasks={kk: 0.25, countdown: 0.75}", f"options={{kk: {{data: {rows}}}}}")
-    count = len(task.parts["kk"].problems("train", 1000, 0))
+    count = len(task.by_name["kk"].problems("train", 1000, 0))
     assert not task.is_generated and 20 < count <= 40
     everything = task.problems("train", task.training_problems, 0)
     assert Counter(problem.subgroup for problem in everything) == {"kk": count, "countdown": 3 * count}
@@ -128,9 +128,9 @@ def test_a_training_has_the_accuracy_of_each_task(tmp_path: Path, capsys: pytest
     noisy = ("task.tasks={kk: 0.5, kk-gen: 0.5}", "task.options={kk: {}, kk-gen: {reward: zero_one}}")
     _, rows = trained(tmp_path, "noisy", "grpo+noise", "task.name=mix", *noisy, *size, "method.reward.noise=1")
     task = load_config(task="mix", overrides=list(noisy)).task
-    assert isinstance(task, Mixture) and task.parts["kk"].reward_range == (-3.0, 3.0)
+    assert isinstance(task, Mixture) and task.by_name["kk"].reward_range == (-3.0, 3.0)
     for row in rows:
-        assert row["reward"] == sum(task.parts[row["subgroup"]].reward_range) - row["clean_reward"]
+        assert row["reward"] == sum(task.by_name[row["subgroup"]].reward_range) - row["clean_reward"]
     evaluated = run_here(capsys, "eval", str(tmp_path / "mixed"), *SMALL[-3:], "eval.problems=8")
     assert evaluated.code == 0, evaluated
     (path,) = (tmp_path / "mixed" / "eval").rglob("metrics.json")

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_cli.core.text import shorten
-from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.sampling.engine import SamplingParams
 
 # Servers that accept token ids as prompts (to which they add none), and variables of the chat template.
@@ -68,14 +67,12 @@ def request_body(
         # It replaces the checkpoint's config, so it must be complete, including the stop tokens.
         config: dict[str, Any] = {"do_sample": sampled, "max_new_tokens": params.max_new_tokens}
         config |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": 0} if sampled else {}
-        config |= {"min_p": params.min_p} if params.min_p else {}
-        config |= {"repetition_penalty": params.repetition_penalty} if params.repetition_penalty != 1 else {}
         config |= {"eos_token_id": stops, "pad_token_id": stops[0]} if stops else {}
         return body | {"generation_config": json.dumps(config)}
     body |= {"temperature": params.temperature, "top_p": params.top_p if sampled else 1.0}
     if kind in KEEP_SPECIAL:
-        body |= {"top_k": -1, "min_p": params.min_p, "repetition_penalty": params.repetition_penalty}
-        body |= {"presence_penalty": 0.0, "frequency_penalty": 0.0, "skip_special_tokens": False}
+        body |= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
+        body |= {"frequency_penalty": 0.0, "skip_special_tokens": False}
         body |= {"stop_token_ids": stops} if stops else {}
         body |= {} if chat else {"return_token_ids": True, "logprobs": 0}
     if params.stop is not None:
@@ -87,13 +84,6 @@ def request_body(
         # By default, llama.cpp applies top_p before the temperature.
         body["samplers"] = ["temperature", "top_p"]
     return body
-
-
-def unsupported_settings(kind: str, settings: EvalSettings) -> list[str]:
-    """Return the keys of ``settings`` that a request to a server of ``kind`` cannot express as the engines here do."""
-    limits = [key for key, off in (("min_p", 0.0), ("repetition_penalty", 1.0)) if getattr(settings, key) != off]
-    keys = limits if kind not in (*KEEP_SPECIAL, "transformers") else []
-    return [f"eval.{key}" for key in (*keys, *(["stop"] if settings.stop and kind != "vllm" else []))]
 
 
 def parse_completion(content: Any, params: SamplingParams) -> ServedCompletion:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.sample_store import SampleKey, Sampler, SampleStore, iter_passes, sample_record
-from rlvr_cli.evaluation.served.kinds import TAKE_IDS, Prompt, ServedCompletion, unsupported_settings
+from rlvr_cli.evaluation.served.kinds import TAKE_IDS, Prompt, ServedCompletion
 from rlvr_cli.evaluation.served.options import Say
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, prompt_text, text_prompts
 from rlvr_cli.evaluation.served.server import Client, Server
@@ -50,10 +50,10 @@ class ServedSampler(Sampler):
 
     def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         """Add each missing sample once judged. Raises UserError if a prompt would change, RunError if retries fail."""
-        if keys := unsupported_settings(self.server.kind, settings):
+        if settings.stop and self.server.kind != "vllm":
             raise UserError(
-                f"{' and '.join(keys)}: a request to a server of kind {self.server.kind} has no such field, or another "
-                "meaning. Remove it, serve the model with vLLM, or use --engine local, transformers or vllm."
+                f"eval.stop: a server of kind {self.server.kind} returns no completion with its stop string. Remove "
+                "it, serve the model with vLLM, or use --engine local, transformers or vllm."
             )
         write = chat_prompts if self.server.endpoint == "chat" else text_prompts
         prompts = write(task, problems, self.tokenizer, self.server.kind)
@@ -97,8 +97,6 @@ class ServedSampler(Sampler):
                         seed=stream_seed(settings.seed, "eval", problem.id, index) >> (63 - _SEED_BITS),
                         temperature=temperature,
                         top_p=settings.top_p if temperature > 0 else 1.0,
-                        min_p=settings.min_p if temperature > 0 else 0.0,
-                        repetition_penalty=settings.repetition_penalty,
                         stop=StopStrings(settings.stop, self.tokenizer) if settings.stop else None,
                     )
                     return problem, index, await self.server.complete(client, sent[problem.id], params)

@@ -80,7 +80,7 @@ class SamplingParams:
 
     @property
     def whole_distribution(self) -> bool:
-        """Whether samples are from the distribution of the log-probs."""
+        """Return whether samples are from the distribution of the log-probs."""
         return self.top_p == 1 and self.top_k == 0 and self.min_p == 0 and self.repetition_penalty == 1
 
 

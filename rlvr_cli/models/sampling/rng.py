@@ -81,10 +81,10 @@ def keep_likely(probabilities: Tensor, top_p: float, top_k: int, min_p: float) -
 
     min_p (arXiv:2407.01082) drops tokens less likely than that share of the likeliest token's probability.
     """
-    kept = probabilities if top_p == 1 and top_k == 0 else nucleus(probabilities, top_p, top_k)
+    likely = probabilities if top_p == 1 and top_k == 0 else nucleus(probabilities, top_p, top_k)
     if min_p == 0:
-        return kept
-    return kept.masked_fill(probabilities < min_p * probabilities.amax(-1, keepdim=True), 0.0)
+        return likely
+    return likely.masked_fill(probabilities < min_p * probabilities.amax(-1, keepdim=True), 0.0)
 
 
 def penalize(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:

@@ -48,10 +48,10 @@ def check_generation_config(arguments: Mapping[str, Any]) -> None:
     """Raise UserError for arguments (``rollout.generation_kwargs``) that transformers' GenerationConfig refuses."""
     from transformers import GenerationConfig
 
-    known = [key for key in GenerationConfig().to_dict() if not key.startswith("_")]
+    keys = [key for key in GenerationConfig().to_dict() if not key.startswith("_")]
     for key in arguments:
-        if key not in known:
-            hint = did_you_mean(key, known)
+        if key not in keys:
+            hint = did_you_mean(key, keys)
             raise UserError(f"rollout.generation_kwargs: transformers' GenerationConfig has no {key}.{hint}")
     try:
         GenerationConfig(do_sample=True, **arguments).validate(strict=True)
@@ -141,12 +141,12 @@ def _generate(
     criteria = {} if stop is None else {"stopping_criteria": [end_at_strings]}
     # Sharded weights are gathered here, so processes need not synchronize; some may have fewer rows, or none.
     rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, synced_gpus=False, **criteria)
-    completions = []
-    for row, token_ids in enumerate(rows[:, width:].tolist()):
-        ends = [position + 1 for position, token in enumerate(token_ids) if token in stops][:1]
-        ends += [lengths[row]] if row in lengths else []
-        completions.append((token_ids[: min(ends, default=len(token_ids))], bool(ends)))
-    return [token_ids for token_ids, _ in completions], [ended for _, ended in completions]
+    completions = rows[:, width:].tolist()
+    for row, token_ids in enumerate(completions):
+        if (end := next((i + 1 for i, token in enumerate(token_ids) if token in stops), None)) is not None:
+            lengths[row] = min(end, lengths.get(row, end))
+    ended = [row in lengths for row in range(len(completions))]
+    return [token_ids[: lengths.get(row)] for row, token_ids in enumerate(completions)], ended
 
 
 def _score(
