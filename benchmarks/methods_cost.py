@@ -34,6 +34,7 @@ from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
 PROMPTS, GROUP, LENGTH = 8, 4, 144
+OVERRIDES = {"pass-at-k": ("advantage.k=2",)}
 # The first two without the KL term, which the papers' own settings of reweight and lopti have.
 COMPOSITIONS = ["grpo+reweight", "grpo+lopti", "reweight+lopti", "dgpo+lopti", "acpo+lopti"]
 COMPOSITIONS.append("reinforce-pp+reweight+lopti")
@@ -130,7 +131,7 @@ class CountingTrainer(PolicyTrainer):
 
 def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
     """The cost of training on one rollout with the method ``name``."""
-    config = load_config(method=name, overrides=overrides)
+    config = load_config(method=name, overrides=(*OVERRIDES.get(name, ()), *overrides))
     assert isinstance(config.method, Method)
     method = config.method.with_max_length(LENGTH)
     model, tokenizer = load_model("lab", revision=None, dtype="float32", device="cpu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import torch
 
@@ -110,5 +111,5 @@ class Script:
         correct = [reward > 0 for reward in self.rewards]
         return RolloutBatch(self.prompts, self.completions, log_probs, entropies, rewards=self.rewards, correct=correct)
 
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
+    def store(self, *columns: Any) -> None:
         pass

@@ -79,7 +79,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "method.advantage.scale": ("scale_rewards",),
     "method.advantage.lam": ("gae_lambda", "lambda"),
     "method.shaping.high_entropy.share": ("top_entropy_quantile",),
-    "method.name": ("adv_estimator", "importance_sampling_level", "multi_objective_aggregation"),
+    "method.name": ("adv_estimator", "importance_sampling_level"),
     "validation.every": ("eval_steps", "test_freq", "eval.every"),
     "validation.problems": ("val_max_samples",),
     "validation.samples": ("num_generations_eval", "val_kwargs.n"),

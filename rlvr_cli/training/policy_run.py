@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -100,17 +100,20 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         self.recorder.alerts = self.alerts
 
+    def _load_past_weights(self) -> AbstractContextManager[None]:
+        assert self.past_weights is not None
+        return self.past_weights.loaded(self.rollout_index)
+
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:
         """Gather this step's weights for the sampler, or send them to vLLM; a collective operation."""
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
-            with self.past_weights.loaded(self.rollout_index), self.gather_parameters():
+            with self._load_past_weights(), self.gather_parameters():
                 yield
             return
         if engine.step != step:
-            past = self.past_weights.loaded(self.rollout_index)
-            with past, self.gather_parameters(), merge_adapters(self.model) as merged:
+            with self._load_past_weights(), self.gather_parameters(), merge_adapters(self.model) as merged:
                 engine.update_weights(merged, step)
             self.accelerator.wait_for_everyone()
         yield
@@ -139,7 +142,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         is_other = self.scoring.trust_sampler_log_probs or has_dropout or self.config.rollout.behind > 0
         log_probs = None if is_other else rows.get("old_log_probs")
         if log_probs is None:
-            with self.past_weights.loaded(self.rollout_index), eval_mode(self.model):
+            with self._load_past_weights(), eval_mode(self.model):
                 log_probs = self.forward.infer(self.model, rows).log_probs
         differences = log_prob_differences(pad_values(batch.log_probs, mask), log_probs, mask)
         check = aggregate_check(self.accelerator.gather(differences), self._precision())

@@ -241,8 +241,8 @@ class RolloutSource:
             }
             for slot, reward in zip(slots, rewards, strict=True)
         ]
-        for row in self.gather([{problem: record} for problem, record in zip(local, records, strict=True)]):
-            self.greedy |= row
+        named = [{"problem": problem, **record} for problem, record in zip(local, records, strict=True)]
+        self.greedy |= {row.pop("problem"): row for row in self.gather(named)}
 
     def _baseline(self, slot: _Slot) -> float:
         """Return the reward of the greedy completion; NaN if it could not be judged."""
@@ -299,11 +299,13 @@ class RolloutSource:
     def _set_majority_rewards(self, rows: Sequence[int]) -> None:
         """Reward the slots ``rows``, whole groups over all processes; a collective operation."""
         size, local = self.config.rollout.group_size, {self.first_row + row: self.slots[row] for row in rows}
-        votes = [{row: slot.verdict.answer if slot.verdict.scorable else None} for row, slot in local.items()]
+        votes = [
+            {"row": row, "answer": slot.verdict.answer if slot.verdict.scorable else None}
+            for row, slot in local.items()
+        ]
         groups: dict[int, dict[int, str | None]] = {}
         for vote in self.gather(votes):
-            for row, answer in vote.items():
-                groups.setdefault(row // size, {})[row] = answer
+            groups.setdefault(vote["row"] // size, {})[vote["row"]] = vote["answer"]
         for answers in groups.values():
             here = [row for row in answers if row in local]
             if not here:
@@ -392,8 +394,14 @@ class RolloutSource:
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
         absent = [None] * len(self.slots)
-        columns = (self.slots, rewards, advantages, values or absent, length_terms or absent)
-        records = [self._record(slot, prompts[slot.problem], *numbers) for slot, *numbers in zip(*columns, strict=True)]
+        records = [
+            self._record(slot, prompts[slot.problem], *numbers)
+            for slot, numbers in zip(
+                self.slots,
+                zip(rewards, advantages, values or absent, length_terms or absent, strict=True),
+                strict=True,
+            )
+        ]
         token_records = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
         for slot, record in zip(self.slots[:token_records], records, strict=False):
             record |= self._token_record(slot)

@@ -119,7 +119,7 @@ class Scoring:
         rows: TensorRows,
         rewards: Tensor,
         judged: Tensor | None = None,
-        inputs: Mapping[str, Tensor] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> tuple[Rollout, TensorRows]:
         """Return the method's view of the rollout, and the rows of all processes with their advantages.
 
@@ -143,7 +143,7 @@ class Scoring:
             scored_rows["returns"] = _scatter_back(rows, returns)
         return rollout, scored_rows
 
-    def _make_rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor, inputs: Mapping[str, Tensor]) -> Rollout:
+    def _make_rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor, inputs: Mapping[str, Any]) -> Rollout:
         compact = _compact_rows(rows)
         mask = compact["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(

@@ -387,7 +387,7 @@ class PolicyTrainer(GRPOTrainer):
         if batch is None:
             weights = self.reward_weights.to(device)
             return {"parts": self._trl_parts, "part_weights": weights} if advantage.needs_parts else {}
-        columns = {"parts": batch.parts} if advantage.needs_parts else {}
+        columns: dict[str, list[Any]] = {"parts": batch.parts} if advantage.needs_parts else {}
         columns |= {"greedy_rewards": batch.greedy_rewards} if advantage.needs_greedy else {}
         inputs = {
             name: self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=device))

@@ -43,7 +43,10 @@ def scored() -> ScoredTokens:
         mask=mask,
         entropies=uniform(ROWS, LENGTH) * mask,
         ref_log_probs=old - 0.1 * mask,
+        teacher_log_probs=old + 0.1 * mask,
         correct=torch.tensor([True, False, False, True] * 3),
+        parts=torch.tensor([[1.0, 2.0], [-1.0, -2.0], [1.0, -1.5], [1.0, 2.0]] * 3, dtype=torch.float64),
+        greedy_rewards=torch.tensor([3.0, -3.0, 3.0], dtype=torch.float64).repeat_interleave(GROUP),
         initial_entropy=0.3,
     )
     return ScoredTokens(rollout, old, new, uniform(ROWS, LENGTH) * mask)

@@ -58,13 +58,13 @@ def test_the_shipped_arms_are_a_sweep_whose_methods_share_their_schedule() -> No
     assert {trial.name for trial in trials} == {
         arm for claim in read_claims().claims.values() for arm, _ in claim.sides()
     }
-    schedules: dict[tuple[bool, int], set[Any]] = {}
+    schedules: dict[tuple[bool, int], set[str]] = {}
     for trial in trials:
         config = trial.config
         # A checkpoint after each rollout: the policy that sampled the last rollout is kept.
         assert config.batch.steps_per_rollout == config.checkpoint.every and config.checkpoint.keep >= 2, trial.name
         regime = (trial.name.endswith("-collapse"), config.update.mini_batches)
-        schedules.setdefault(regime, set()).add((config.train.rollouts, config.rollout, config.optimizer))
+        schedules.setdefault(regime, set()).add(repr((config.train.rollouts, config.rollout, config.optimizer)))
     assert [len(found) for found in schedules.values()] == [1] * 5
 
 

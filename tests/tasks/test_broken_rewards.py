@@ -80,7 +80,7 @@ def test_some_completions_may_fail_and_are_left_out(capfd: pytest.CaptureFixture
     task = own(code)
     *good, bad = judged(task, *responses)
     assert {one.reward for one in good} == {4.0}
-    assert (bad.scorable, bad.reason, bad.parts) == (False, "error", {"f": 0.0})
+    assert (bad.scorable, bad.reason, bad.parts) == (False, "error", {})
     judged(task, *responses)
     said = capfd.readouterr().err
     assert said.count("bad.py:2: ZeroDivisionError") == 1 and "problem p19, '1 + 1?'; response 'bad'" in said
