@@ -34,7 +34,7 @@ from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
 PROMPTS, GROUP, LENGTH = 8, 4, 144
-OVERRIDES = {"pass-at-k": ("advantage.k=2",)}
+OVERRIDES = {"pass-at-k": ("method.advantage.k=2",)}
 # The first two without the KL term, which the papers' own settings of reweight and lopti have.
 COMPOSITIONS = ["grpo+reweight", "grpo+lopti", "reweight+lopti", "dgpo+lopti", "acpo+lopti"]
 COMPOSITIONS.append("reinforce-pp+reweight+lopti")
