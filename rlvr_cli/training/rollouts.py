@@ -241,8 +241,8 @@ class RolloutSource:
             }
             for slot, reward in zip(slots, rewards, strict=True)
         ]
-        named = [{"problem": problem, **record} for problem, record in zip(local, records, strict=True)]
-        self.greedy |= {row.pop("problem"): row for row in self.gather(named)}
+        named = [{"problem": problem, "greedy": record} for problem, record in zip(local, records, strict=True)]
+        self.greedy |= {row["problem"]: row["greedy"] for row in self.gather(named)}
 
     def _baseline(self, slot: _Slot) -> float:
         """Return the reward of the greedy completion; NaN if it could not be judged."""
