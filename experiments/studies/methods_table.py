@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,18 @@ Holm's correction over the methods of the table; italic: the interval excludes 0
 """
 
 
-def compare_task(task: str, folder: Path) -> dict[str, Any]:
-    """Return the result of `rlvr compare --format json` of a task's finished trainings."""
-    names = f"methods-table/*-task{task}-*"
+def compare_runs(runs: Iterable[str], folder: Path) -> dict[str, Any]:
+    """Return the result of `rlvr compare --format json` of these runs."""
     result: dict[str, Any] = json.loads(
-        rlvr("compare", names, "--runs", str(folder), "--baseline", "grpo", "--format", "json")
+        rlvr("compare", *runs, "--runs", str(folder), "--baseline", "grpo", "--format", "json")
     )
     return result
 
 
 def task_table(task: str, folder: Path, evaluations: pd.DataFrame) -> str:
     """Return the table of a task's methods, the most accurate first."""
-    arms = compare_task(task, folder)["arms"]
+    evaluations = evaluations[evaluations["run"].str.contains(f"-task{task}-")]
+    arms = compare_runs(evaluations["run"], folder)["arms"]
     arm_of = {run["run"]: arm["arm"] for arm in arms for run in arm["runs"]}
     problems = store.problems(evaluations[evaluations["run"].isin(arm_of)])
     by_run = problems.assign(arm=problems["run"].map(arm_of)).groupby(["arm", "run"])["avg@8"].mean()
