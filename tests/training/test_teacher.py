@@ -137,10 +137,10 @@ def test_what_cannot_teach_is_refused_before_anything_starts(
     assert "method.advantage.teacher: no such folder: nobody." in refused("method.advantage.teacher=nobody")
     assert "Both need the same tokenizer" in refused("method.advantage.teacher=lab-math")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigError, match=r"dynamic_sampling=2 replaces groups .* it reads no reward"):
+    with pytest.raises(ConfigError, match=r"dynamic_sampling=2 replaces groups .* reads no reward"):
         load_config(method="opd", overrides=["rollout.dynamic_sampling=2"])
     load_config(method="opd", overrides=["rollout.dynamic_sampling=2", "method.advantage.reward_weight=1"])
-    with pytest.raises(ConfigError, match=r"method.reward.noise changes the rewards"):
+    with pytest.raises(ConfigError, match=r"method\.reward\.noise"):
         load_config(method="opd+noise")
     with pytest.raises(UserError, match="learns from a teacher"):
         rlvr_cli.OPDTrainer(harness.load_base(tmp_path), args=arguments(tmp_path))
