@@ -149,10 +149,9 @@ class ScoredRun:
                 f"to {saved.old.label}, {gap:.2g} nats per token away."
             ]
         if gap > SAME_POLICY:
-            return [
-                f"The old policy's log-probs differ from those at sampling by {gap:.2g} nats per token: another device "
-                "or dtype."
-            ]
+            behind = saved.config.rollout.behind
+            reason = f"rollout.behind={behind}" if behind else "another device or dtype"
+            return [f"The old policy's log-probs differ from those at sampling by {gap:.2g} nats per token: {reason}."]
         return []
 
 
@@ -168,6 +167,11 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
         f"{method.name}: the rewards of a control are of a training, and this analysis has the verifier's."
         for method in methods
         if method.reward.is_control
+    ]
+    problems += [
+        f"{method.name}: the gradient of an entropy bonus is no weight of a token, which is all that this analysis has."
+        for method in methods
+        if method.entropy_bonus.is_on
     ]
     if problems:
         raise UserError(problems)

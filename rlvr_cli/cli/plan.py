@@ -74,7 +74,8 @@ def command(
 
         arms = _load_arms(names, load_checked)
         updates = arms[0].update.mini_batches * arms[0].update.epochs
-        same = find_same_gradients({arm.method.name: arm.method for arm in arms}, updates)
+        methods = {arm.method.name: arm.method for arm in arms}
+        same = find_same_gradients(methods, updates, arms[0].rollout.active_correction)
         show(form, arms_document([*map(make_plan, arms)], same))
         return
     from rlvr_cli.planning.document import plan_document

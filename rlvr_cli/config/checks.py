@@ -245,11 +245,13 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
         )
     if rollout.temperature != 1 and rollout.limits:
         limits = list(rollout.limits)
+        # The local sampler has no such arguments.
+        local = "" if rollout.generation_kwargs else f", or set {ENGINE}=local"
         yield Contradiction(
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
             "before the temperature or after the cut; the gradient needs those after the temperature, before the cut. "
-            f"Set rollout.temperature=1, remove {' and '.join(limits)}, or set rollout.engine=local",
+            f"Set rollout.temperature=1, or remove {' and '.join(limits)}{local}",
         )
     if rollout.engine == "vllm_server" and rollout.vllm.server is None:
         yield Contradiction(
@@ -354,5 +356,5 @@ def _warn_of_biased_samples(config: Config) -> list[str]:
     return [
         f"WARNING: {' and '.join(limits)} {verb} from {source}, and the gradient takes the samples "
         "for those of the whole distribution, of which every probability and ratio is: it is biased. "
-        "rollout.top_p=1 with rollout.top_k=0 has no bias."
+        f"Without {'them' if len(limits) > 1 else 'it'} there is no bias."
     ]

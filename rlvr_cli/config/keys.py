@@ -147,7 +147,7 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
         "vanilla": "method=grpo",
         "geo_mean": "method=gmpo",
         **{name: f"method={name.replace('_', '-')}" for name in ("gspo", "sapo", "cispo", "clip_cov", "kl_cov")},
-        **dict.fromkeys(("dppo_tv", "dppo_kl"), "method=dppo"),
+        "dppo_tv": "method=dppo",
         **_NONE,
     },
     "use_kl_loss": {"true": "method.kl.beta=0.001", "false": "method.kl.beta=0"},
@@ -162,7 +162,6 @@ _OTHER_VALUES: dict[str, dict[str, str]] = {
     },
     "adv_estimator": {
         **{name: f"method={name}" for name in ("grpo", "rloo", "remax", "opo", "gdpo")},
-        "grpo_passk": "method=pass-at-k",
         "gae": "method=ppo",
         "reinforce_plus_plus": "method=reinforce-pp",
         **_NONE,

@@ -23,13 +23,14 @@ another sampler multiply the penalty too, ours F A alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import NotNegative
-from rlvr_cli.methods.base import EpsHigh, EpsLow, OpenShare, PolicyLoss, Tokens
+from rlvr_cli.core.section import Contradiction, NotNegative
+from rlvr_cli.methods.base import Advantage, EpsHigh, EpsLow, OpenShare, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 from rlvr_cli.methods.unclipped import ImportanceSampling, Unclipped
 
@@ -74,6 +75,13 @@ class ClipCov(Covariance):
     @property
     def reads_whole_rows(self) -> bool:
         return True
+
+    def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
+        if self.cov_low >= self.cov_high:
+            low, high = "method.policy_loss.cov_low", "method.policy_loss.cov_high"
+            yield Contradiction(
+                (low, high), f"{low}={self.cov_low:g} must be below {high}={self.cov_high:g}: no token is drawn"
+            )
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return self.eps_low, self.eps_high

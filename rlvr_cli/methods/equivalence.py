@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from rlvr_cli.core.user_code import strip_folder
 from rlvr_cli.methods.checks import has_unit_weight_on_policy
+from rlvr_cli.methods.correction import Correction
 from rlvr_cli.methods.method import AnyMethod, Method
 
 When = Literal["always", "one_step", "first_step"]
@@ -53,12 +54,15 @@ class SameGradient:
         )
 
 
-def find_same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameGradient]:
+def find_same_gradients(
+    methods: Mapping[str, AnyMethod], updates: int, correction: Correction | None = None
+) -> list[SameGradient]:
     """Return the groups of methods with the same gradient.
 
     Args:
         methods: resolved, by their reported names.
         updates: optimizer steps in one pass over a rollout batch, times the epochs.
+        correction: of the sampler's mismatch; its weights of tokens are averaged by losses with one ratio a row.
 
     Returns:
         Groups that are the same by their choices, then by a single step, then on the first of several steps; later
@@ -68,12 +72,12 @@ def find_same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[
     computed = {name: method for name, method in policies.items() if not _is_recorded(method)}
     one_step = {name: method for name, method in computed.items() if updates * len(method.passes.names) == 1}
     groups: list[SameGradient] = []
-    for names in _group(policies, lambda method: _normal_form(method, on_policy=False)):
+    for names in _group(policies, lambda method: _normal_form(method, correction, on_policy=False)):
         empty = {policies[name].passes.empty_passes for name in names if name in computed}
         groups.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
     stages: tuple[tuple[When, Mapping[str, Method]], ...] = (("one_step", one_step), ("first_step", computed))
     for when, candidates in stages:
-        for names in _group(candidates, lambda method: _normal_form(method, on_policy=True)):
+        for names in _group(candidates, lambda method: _normal_form(method, correction, on_policy=True)):
             if not any(set(names) <= set(group.names) for group in groups):
                 groups.append(SameGradient(names, when))
     return groups
@@ -90,7 +94,7 @@ def _is_recorded(method: Method) -> bool:
     return any(component.recorded for component in method.parts)
 
 
-def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
+def _normal_form(method: Method, correction: Correction | None, *, on_policy: bool) -> dict[str, Any]:
     """Return a normal form of the choices; equal forms have equal gradients (``on_policy``: at a ratio of 1 only)."""
     files = [strip_folder(reference) for reference in getattr(method, "files", ())]
     if _is_recorded(method):
@@ -116,6 +120,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         "shaping": {
             simplest.key: simplest.model_dump() for shaping in method.shapings if (simplest := shaping.simplify()).is_on
         },
+        "row_weights": correction is not None and not correction.reads_rows and method.policy_loss.per_sequence,
         "aggregation": method.aggregation.simplify().model_dump(),
         "passes": passes.model_dump(),
         "kl": method.kl.simplify().model_dump(),

@@ -121,6 +121,8 @@ class Reward(Part):
                 reads = "the parts of the verifier's reward. Remove one"
             elif advantage.needs_greedy and key == "source":
                 reads = "the verifier's reward of a greedy completion. Remove one"
+            elif advantage.needs_correct and key == "length":
+                reads = "verdicts alone. Remove one"
             if reads:
                 keys = (f"method.reward.{key}", "method.advantage.kind")
                 yield Contradiction(keys, f"method.reward.{key}={value} changes the rewards, and {kind} reads {reads}")

@@ -116,18 +116,22 @@ def training_values(values: Mapping[str, Any]) -> Values:
 
 def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
     """Return the groups of arms whose methods differ but have the same gradient, all other training keys equal."""
-    groups: dict[tuple[int, str], dict[str, AnyMethod]] = {}
+    groups: dict[tuple[int, str], dict[str, Config]] = {}
     for name, config in configs.items():
         values = training_values({".".join(path): value for path, value in leaves(config)})
         rest = {key: value for key, value in values.items() if not key.startswith("method.")}
         updates = config.update.mini_batches * config.update.epochs
-        groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config.method
-    return [
-        same
-        for (updates, _), methods in groups.items()
-        for same in find_same_gradients(methods, updates)
-        if len({methods[name].model_dump_json() for name in same.names}) > 1
-    ]
+        groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config
+    same_gradients = []
+    for (updates, _), arms in groups.items():
+        methods = {name: config.method for name, config in arms.items()}
+        correction = next(iter(arms.values())).rollout.active_correction
+        same_gradients += [
+            same
+            for same in find_same_gradients(methods, updates, correction)
+            if len({methods[name].model_dump_json() for name in same.names}) > 1
+        ]
+    return same_gradients
 
 
 def _format_values(values: Mapping[str, Any], keys: Collection[str]) -> Values:

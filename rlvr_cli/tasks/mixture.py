@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -45,6 +46,12 @@ class Mixture(Task):
         kinds = {name: kind for name, kind in task_kinds().items() if not kind.runs_user_code and kind is not Mixture}
         tasks = dict[str, Task]()
         problems = [f"{name} is in task.options alone" for name in self.options if name not in self.tasks]
+        problems += [
+            f"task.options.{name} has {key}, which is the mixture's"
+            for name, options in self.options.items()
+            for key in ("name", "train_size")
+            if key in options
+        ]
         for name in self.tasks:
             source = {} if name in task_kinds() or name not in data_sets() else {"data": name}
             kind = kinds.get(data_sets()[name].task if source else name)
@@ -68,7 +75,12 @@ class Mixture(Task):
 
     def contradictions(self) -> Iterator[Contradiction]:
         problems = list(self._read[1])
-        problems += [f"{name}: {each.message}" for name, task in self.by_name.items() for each in task.contradictions()]
+        problems += [
+            # The hint's key, below the options of the task.
+            f"{name}: " + re.sub(r"\bSet task\.(\w+)=", rf"In task.options.{name} set \1: ", each.message)
+            for name, task in self.by_name.items()
+            for each in task.contradictions()
+        ]
         if not self.tasks:
             problems.append("task.name=mix names no task; write {countdown: 0.5, kk: 0.5}")
         yield from (Contradiction(("task.tasks", "task.options"), f"task.tasks: {problem}") for problem in problems)

@@ -87,6 +87,8 @@ def apply_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
 def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) -> str:
     """Return the arguments of the trainer in place of ``option``, as Python."""
     value, more = getattr(arguments, option), ""
+    if option == "importance_sampling_level" and arguments.loss_type == "luspo":
+        return 'method="luspo"'
     if option == "delta":
         more = ", the same for a delta above 1 + eps_high"
     if option == "epsilon_high" and (isinstance(method.policy_loss, CISPO) or arguments.loss_type == "cispo"):
@@ -96,6 +98,8 @@ def _describe_replacement(option: str, arguments: GRPOConfig, method: Method) ->
         return f"of runs alone, which know the sampler's log-probs: {run}"
     family = option.partition("_")[0]
     equivalent = (KEYS.equivalent(option, value) or f"{OTHER_NAMES[option]}={value}").split()
+    if option == "epsilon" and arguments.epsilon_high is None:
+        equivalent.append(f"method.policy_loss.eps_high={value}")
     if family in ("sapo", "vespo"):
         equivalent.insert(0, f"method={family}")
     target = f"method.entropy_bonus.target={arguments.entropy_target:g}"

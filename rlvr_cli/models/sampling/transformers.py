@@ -101,7 +101,7 @@ def generate_with_transformers(
                 torch.manual_seed(stream_start(params.seed, keys[first]))
                 chunk = prompts[first : first + size]
                 with explain_out_of_memory(len(chunk), max(map(len, chunk)) + params.max_new_tokens):
-                    ids, ended = _generate(model, chunk, config, frozenset(stops), params.stop)
+                    ids, ended = _generate(model, chunk, config, frozenset(stops), params.stop, params.extra)
                     log_probs, entropies = _score(model, chunk, ids, params.temperature or 1.0)
                 truncated = [not end for end in ended]
                 groups.append(Completions(ids, log_probs, truncated, entropies))
@@ -122,9 +122,17 @@ def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:
 
 
 def _generate(
-    model: Any, prompts: Sequence[Sequence[int]], config: Any, stops: frozenset[int], stop: StopStrings | None
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    config: Any,
+    stops: frozenset[int],
+    stop: StopStrings | None,
+    extra: Mapping[str, Any],
 ) -> tuple[list[list[int]], list[bool]]:
-    """Return the completions, and whether each has ended by a token of ``stops`` or a stop string."""
+    """Return the completions, and whether each has ended by a token of ``stops`` or a stop string.
+
+    Raises UserError if generation fails with ``extra``, the user's arguments in ``config``.
+    """
     width = max(map(len, prompts))
     # Padded by a token of the prompt: the repetition penalty of `generate` reads the padding too.
     ids = torch.tensor([[*[p[0]] * (width - len(p)), *p] for p in prompts], device=model.device)
@@ -140,7 +148,12 @@ def _generate(
 
     criteria = {} if stop is None else {"stopping_criteria": [end_at_strings]}
     # Sharded weights are gathered here, so processes need not synchronize; some may have fewer rows, or none.
-    rows = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, synced_gpus=False, **criteria)
+    try:
+        rows = model.generate(ids, attention_mask=mask, generation_config=config, synced_gpus=False, **criteria)
+    except (TypeError, ValueError, AttributeError) as error:
+        if not extra:
+            raise
+        raise UserError(f"rollout.generation_kwargs={extra}: {' '.join(str(error).split())[:400]}") from error
     completions = rows[:, width:].tolist()
     for row, token_ids in enumerate(completions):
         if (end := next((i + 1 for i, token in enumerate(token_ids) if token in stops), None)) is not None:
