@@ -14,7 +14,6 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
-from rlvr_cli.methods.method import AnyMethod
 from rlvr_cli.store.find import Run
 
 METHOD = "method.name"
