@@ -174,7 +174,7 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
         key = "train.curriculum"
         needs.append((key, f"{key}={config.train.curriculum:g} compares the verdicts of a problem's completions"))
     for key, reason in needs:
-        remedy = "use an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)"
+        remedy = "use an advantage without groups (method.advantage=reinforce_pp, remax, likelihood or gae)"
         if key != "method.advantage.kind":
             remedy = "set it to none" if key == "method.advantage.baseline" else f"remove {key}"
         yield Contradiction(
@@ -209,8 +209,7 @@ def _rewards_of_a_method(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             ("rollout.drop_truncated", "method.reward.length"),
             "rollout.drop_truncated=true leaves out the completions that "
-            f"method.reward.length={method.reward.length.kind} is about. Remove one: DAPO's overlong filtering and its "
-            "soft punishment replace one another",
+            f"method.reward.length={method.reward.length.kind} is about. Remove one",
         )
     if rollout.dynamic_sampling and not method.advantage.needs_rewards:
         yield Contradiction(

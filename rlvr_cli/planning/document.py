@@ -149,6 +149,11 @@ def _data_sentence(plan: dict[str, Any]) -> str:
     ages = plan["policy_age"]
     if ages is None:
         return "Imitation: training samples nothing, so importance ratios do not apply."
+    if plan["behind"]:
+        return (
+            f"Off-policy: each rollout is sampled by the weights of {plan['behind']} rollouts before. Ratios are those "
+            "to the weights before its first update; rollout.correction is for the rest."
+        )
     if ages["largest"] == 0:
         return "On-policy: each rollout batch makes one optimizer step, so every ratio is 1 and clipping has no effect."
     return (

@@ -76,6 +76,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "rollouts": config.train.rollouts,
         "steps_total": batch.steps_total,
         "policy_age": {"mean": sum(ages) / len(ages), "largest": ages[-1], "of_each_step": ages} if samples else None,
+        "behind": config.rollout.behind,
         "completions_total": completions_total,
         "completion_tokens_at_most": config.train.rollouts * rollout_tokens,
         "problems": problems,

@@ -97,7 +97,7 @@ def resolve_config(written: Path, *, import_files: bool = True) -> Path | SweepR
         file = config_file(written)
         if _is_sweep(file):
             raise UserError(
-                f"{written}: is a sweep file, not a configuration. Use {written}:TRIAL for one of its trials."
+                f"{written}: is a sweep file, not a configuration. Use {written}:ROW for one of its rows, without the seed."
             )
         return file
     rows = trial_rows(read_sweep(Path(path)), import_files=import_files)
@@ -120,7 +120,8 @@ def match_rows(names: Sequence[str], only: str) -> list[int]:
     matches = [index for index, name in enumerate(names) if fnmatchcase(name, only)]
     if not matches:
         rows = list(dict.fromkeys(names))
-        raise UserError(f"--only {only}: matches no trial.{did_you_mean(only, rows)} Trials: {ellipsize(rows, SHOWN)}")
+        hint = f"{did_you_mean(only, rows)} Rows (trials without the seed): {ellipsize(rows, SHOWN)}"
+        raise UserError(f"--only {only}: matches no trial.{hint}")
     return matches
 
 
