@@ -68,7 +68,6 @@ class Training:
         frozen_weights: bytes per weight of an adapter's base.
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
         accumulates: several micro-batches per step, so that gradients exist during a forward pass.
-        step_rows: rows per optimizer step in all processes; None = unknown.
         past: earlier copies of the trained weights in host memory (rollout.behind + 1, or 0).
         summed: bytes per element of DeepSpeed's accumulated gradients from stage 2 on.
         processes: GPUs of the training.
@@ -98,7 +97,6 @@ class Training:
     gpu: bool = True
     offload_optimizer: bool = False
     offload_weights: bool = False
-    step_rows: int | None = None
     summed: Literal[2, 4] = 4
     past: int = 0
 

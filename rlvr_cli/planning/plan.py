@@ -171,19 +171,7 @@ def plan_memory(
     estimate = estimate_memory(model, training, sampling, device.bytes)
     fits = advice.check_fit(model, training, sampling, device.bytes)
     short = vllm_shortage(model, training, sampling, device.bytes)
-    changes: tuple[advice.SettingsChange, ...] = ()
-    combined = more = None
-    if fits != "yes":
-        changes = advice.find_single_changes(model, training, sampling, device.bytes)
-        # Adapters change the training, and offloading is slow: also offer alternatives.
-        preferred = [
-            change for change in changes if "adapter" not in change.settings and "offload" not in change.settings
-        ]
-        if not any(change.fits == "yes" for change in preferred):
-            combined = advice.combine_changes(model, training, sampling, device.bytes)
-            if combined in changes:
-                combined = None
-            more = advice.find_gpu_count(model, training, sampling, device.bytes) if device.gpu else None
+    changes = () if fits == "yes" else advice.find_single_changes(model, training, sampling, device.bytes)
     return {
         "device": "gpu" if device.gpu else "cpu",
         "available": device.bytes,
@@ -199,8 +187,6 @@ def plan_memory(
         "setting": {**asdict(training), "engine": sampling.engine, "rollout_rows": sampling.rows},
         "prompt_tokens_assumed": assumed,
         "changes": [asdict(change) for change in changes],
-        "together": None if combined is None else asdict(combined),
-        "more_gpus": None if more is None else asdict(more),
     }
 
 
@@ -332,7 +318,6 @@ def training_settings(config: Config, device: Device, prompt_tokens: int | None 
         gpu=device.gpu,
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,
-        step_rows=batch.step_batch,
         summed=4 if accumulates_in_float32(deepspeed_settings(config.launch) or {}) else 2,
         past=config.rollout.behind + 1 if config.rollout.behind and method.samples else 0,
     )
