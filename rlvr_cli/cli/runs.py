@@ -28,18 +28,7 @@ from rlvr_cli.cli.output import (
     show,
 )
 from rlvr_cli.core.errors import RunError, UserError, collect_problems
-from rlvr_cli.core.terminal import (
-    GAP,
-    Cell,
-    cell_width,
-    format_state,
-    is_terminal,
-    table_lines,
-    use_colour,
-    width,
-    wrap_text,
-)
-from rlvr_cli.core.text import escape_for_terminal
+from rlvr_cli.core.terminal import Cell, format_state, width
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
@@ -192,7 +181,6 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 app = App(help="List the runs on disk, show one or its completions, watch the running ones.", no_args_is_help=True)
 
-_CONSTANT_COLUMNS, _STEP = (6, 7, 8), 3  # indices in TITLES
 TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
 
 
@@ -222,7 +210,10 @@ def list_command(
     elif not matches:
         echo(f"None of the {len(runs)} runs in {folder} matches {' '.join(filters or [])}.")
     else:
-        _print_runs(matches)
+        if rows := _rows(matches):
+            print_table(TITLES, rows, unwrapped=True)
+        for line in _damage_lines(matches):
+            echo(line)
 
 
 def _rows(runs: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
@@ -261,46 +252,6 @@ def _document(runs: list[dict[str, Any]]) -> ResultDocument:
     from rlvr_cli.core.table import ResultDocument, Table
 
     return ResultDocument(tables=[Table("", TITLES, _rows(runs))], data=runs, after=_damage_lines(runs), rows=runs)
-
-
-def _print_runs(runs: list[dict[str, Any]]) -> None:
-    rows = _rows(runs)
-    if rows and is_terminal(sys.stdout):
-        print("\n".join(run_lines(rows, width(), use_colour(sys.stdout))))
-    elif rows:
-        print_table(TITLES, rows, unwrapped=True)
-    for line in _damage_lines(runs):
-        echo(line)
-
-
-def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
-    """Return the table with full names; common values stand above it, and names on separate lines if needed."""
-    lines = table_lines(TITLES, rows, None, colours)
-    if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
-        return lines
-    constant = [column for column in _CONSTANT_COLUMNS if len({row[column] for row in rows}) == 1 and len(rows) > 1]
-    header = escape_for_terminal(", ".join(f"{TITLES[column]} {rows[0][column]}" for column in constant))
-    before = [wrap_text(header, columns), ""] if constant else []
-    remaining = [column for column in range(len(TITLES)) if column not in (*constant, _STEP)]
-    titles, cells = [TITLES[column] for column in remaining], [[row[column] for column in remaining] for row in rows]
-    if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
-        return [*before, *table_lines(titles, cells, None, colours)]
-    # The remaining columns in one line, or in two: numbers, then method, task and model.
-    about = [column for column in _CONSTANT_COLUMNS if column in remaining]
-    others = [column for column in remaining[1:] if column not in about]
-    groups = [others + about]
-    if sum(max(cell_width(str(row[column])) + GAP for row in [TITLES, *rows]) for column in groups[0]) > columns:
-        groups = [others, about] if about else [others]
-    below = [
-        table_lines(
-            [TITLES[column] for column in group], [[row[column] for column in group] for row in rows], None, colours
-        )
-        for group in groups
-    ]
-    lines = []
-    for name, *rest in zip([TITLES[0], *(str(row[0]) for row in rows)], *below, strict=True):
-        lines += [escape_for_terminal(name), *(f"  {line}" for line in rest)]
-    return [*before, *lines]
 
 
 app.command("show")(show_run)

@@ -336,20 +336,14 @@ def _count_rollouts(run: Run, evaluation: Evaluation) -> int:
     return int(max(ends, default=run.manifest["rollout"]))
 
 
-@dataclass(frozen=True)
-class Budgets:
-    """Comparison at equal budgets; ``table``: None without any. ``without``: a reason per budget without comparison."""
+def compare_at_budgets(data: ReportData) -> tuple[Table | None, list[str]]:
+    """Return each arm's difference at the largest common budgets, and why there is none at other budgets.
 
-    table: Table | None
-    without: tuple[str, ...]
-
-
-def compare_at_budgets(data: ReportData) -> Budgets:
-    """Return each arm's difference at the largest common budget; empty without common held-out evaluations."""
-    if data.comparison is None or data.request.match is not None:
-        return Budgets(None, ())
-    if not all(has_evaluation(run.dir.held_out_dir) for run in data.readiness.runs):
-        return Budgets(None, ())
+    Nothing without common held-out evaluations.
+    """
+    evaluated = all(has_evaluation(run.dir.held_out_dir) for run in data.readiness.runs)
+    if data.comparison is None or data.request.match is not None or not evaluated:
+        return None, []
     base = data.comparison.scores.baseline
     request = replace(data.request, baseline=base, benchmark=None, where=(), power=None, permutation=False)
     comparisons, without = dict[str, TaskComparison](), list[str]()
@@ -358,7 +352,7 @@ def compare_at_budgets(data: ReportData) -> Budgets:
             comparisons[budget] = compare_task(read_task(replace(request, match=budget), data.readiness.runs))
         except UserError as error:
             without.append(f"No comparison at equal {budget}: {' '.join(error.problems)}")
-    return Budgets(_make_budgets_table(comparisons, base) if comparisons else None, tuple(without))
+    return _make_budgets_table(comparisons, base) if comparisons else None, without
 
 
 def _make_budgets_table(comparisons: Mapping[str, TaskComparison], base: str) -> Table:
