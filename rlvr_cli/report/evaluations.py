@@ -29,7 +29,7 @@ from rlvr_cli.store.evaluation import (
     read_undamaged,
 )
 from rlvr_cli.store.find import Run
-from rlvr_cli.store.metrics import bounds, held_out_accuracy
+from rlvr_cli.store.metrics import accuracy_of, bounds, held_out_accuracy
 from rlvr_cli.store.training import BUDGETS, filter_step_rows
 from rlvr_cli.store.values import problem_values, resolve_metric
 
@@ -96,7 +96,7 @@ def final_accuracy(setting: EvaluatedSetting) -> tuple[str, str] | None:
     `avg@8 is 0.733 after training.` and `avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)`
     """
     ids, metrics = _intersect(setting)
-    metric = _find_accuracy(metrics)
+    metric = accuracy_of(metrics)
     if not ids or metric is None:
         return None
     (evaluations,) = setting.arms.values()
@@ -111,14 +111,10 @@ def final_accuracy(setting: EvaluatedSetting) -> tuple[str, str] | None:
 def mean_accuracies(setting: EvaluatedSetting) -> tuple[str, dict[str, CrossedEstimate]]:
     """Return the name of the common accuracy, and its mean by arm; empty without common problems."""
     ids, metrics = _intersect(setting)
-    metric = _find_accuracy(metrics)
+    metric = accuracy_of(metrics)
     if not ids or metric is None:
         return "", {}
     return metric, {name: _estimate_mean(metric, evaluations, ids) for name, evaluations in setting.arms.items()}
-
-
-def _find_accuracy(metrics: Sequence[str]) -> str | None:
-    return next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
 
 
 def _intersect(setting: EvaluatedSetting) -> tuple[list[str], list[str]]:
