@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,8 +37,9 @@ if TYPE_CHECKING:
 
 WIDEST_CURVE = 60
 NARROWEST_CURVE = 16
-_ENDS = ("first", "last", "least", "greatest")
-_COLUMN = 11
+ENDS = ("first", "last", "least", "greatest")
+# Columns of their values, with gaps.
+_ENDS_WIDTH = 44
 _LISTS = ("last_metrics", "curves", "alerts", "checkpoints", "evaluations")
 
 
@@ -73,7 +73,11 @@ def show_run(
 
         levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
-        echo("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
+        room = width() - max(map(len, curves)) - _ENDS_WIDTH
+        rows_of_curves = curve_rows(curves, length, min(WIDEST_CURVE, max(NARROWEST_CURVE, room)), levels)
+        echo()
+        print_table((f"rollouts 1-{length}", "", *ENDS), rows_of_curves)
+        echo()
     table: list[tuple[str, str]] = []
     for name, value in details["last_metrics"].items():
         if name in fields:
@@ -119,32 +123,19 @@ def _read_error(run: RunDir) -> str | None:
     return error if manifest.get("status") == "failed" and isinstance(error, str) else None
 
 
-def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[str]:
-    """Return a line per curve over ``length`` rollouts; three lines each if ``columns`` columns are too few."""
+def curve_rows(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[tuple[str, ...]]:
+    """Return a row per curve: its name, its line of at most ``columns`` characters, and its values (``ENDS``)."""
     from rlvr_cli.core.sparkline import sparkline
     from rlvr_cli.store.training import ends
 
-    title = f"rollouts 1-{length}"
-    names = max(len(title), *map(len, curves))
-    room = columns - names - 2 - len(_ENDS) * _COLUMN
-    if room < NARROWEST_CURVE:
-        lines = [title]
-        for name, points in curves.items():
-            line = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
-            values = "  ".join(f"{end} {_format_curve_value(value)}" for end, value in ends(points).items())
-            lines += [name, line, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
-        return lines
-    drawn_width = min(WIDEST_CURVE, room, length)
-    lines = [f"{title:<{names}}  {'':<{drawn_width}}" + "".join(f"{end:>{_COLUMN}}" for end in _ENDS)]
-    for name, points in curves.items():
-        line = sparkline(points, length, drawn_width, levels)
-        values = "".join(f"{_format_curve_value(value):>{_COLUMN}}" for value in ends(points).values())
-        lines.append(f"{name:<{names}}  {line}{values}")
-    return lines
-
-
-def _format_curve_value(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return [
+        (
+            name,
+            sparkline(points, length, columns, levels),
+            *("-" if value is None else f"{value:.4g}" for value in ends(points).values()),
+        )
+        for name, points in curves.items()
+    ]
 
 
 def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -75,8 +75,10 @@ def _claim(task: TaskComparison, metric: str, arm: str, contrast: Contrast, over
     if is_control:
         than = {"better than": "above", "worse than": "below"}[than]
     if contrast.verdict == "uncertain":
-        caveat = chance_caveat(contrast.family, contrast.p_holm)
-        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {caveat}"
+        return (
+            f"{arm} may be {than} {base}{where}, by {size}, {over}; but with {contrast.family} comparisons, one such "
+            f"difference may arise by chance (p = {format_p(contrast.p_holm)} after Holm's correction)"
+        )
     return f"{arm} is {than} {base}{where} by {size}, {over}"
 
 
@@ -345,12 +347,6 @@ def comparative(metric: str, difference: float) -> str:
     if metric == "length":
         return "longer than" if difference > 0 else "shorter than"
     return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
-
-
-def chance_caveat(family: int, p_value: float | None) -> str:
-    """Return why a difference whose interval excludes 0 may still be due to chance."""
-    corrected = f"p = {format_p(p_value)} after Holm's correction"
-    return f"with {family} comparisons, one such difference may arise by chance ({corrected})"
 
 
 def format_p(p_value: float | None) -> str:

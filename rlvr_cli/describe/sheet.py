@@ -213,13 +213,11 @@ class MethodText:
     Attributes:
         headline: the first paragraph, one sentence.
         definition: the paragraphs in between, verbatim: equations (indented), paper, settings.
-        equation: the indented blocks of the definition.
         differences: the paragraphs that begin with "How we differ", unwrapped except for list items.
     """
 
     headline: str
     definition: str
-    equation: str
     differences: tuple[str, ...]
 
 
@@ -243,23 +241,11 @@ def method_text(module: str) -> MethodText:
             differences[-1] += f"\n{paragraph}"
         else:
             definition.append(paragraph)
-    equations = [textwrap.dedent(block) for paragraph in definition for block in _indented_runs(paragraph)]
     return MethodText(
         headline=unwrap(headline),
         definition="\n\n".join(definition),
-        equation="\n\n".join(equations),
         differences=tuple(unwrap(paragraph) for paragraph in differences),
     )
-
-
-def _indented_runs(paragraph: str) -> list[str]:
-    blocks: list[list[str]] = [[]]
-    for line in paragraph.splitlines():
-        if line.startswith("    "):
-            blocks[-1].append(line)
-        elif blocks[-1]:
-            blocks.append([])
-    return ["\n".join(block) for block in blocks if block]
 
 
 def unwrap(paragraph: str) -> str:

@@ -197,7 +197,8 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
     if len(method.passes.names) > 1:
         yield "each token is drawn in the pass that trains it"
     if method.rollout_shapings:
-        shapings = ", ".join(_split_words(type(shaping).__name__) for shaping in method.rollout_shapings)
+        names = ", ".join(type(shaping).__name__ for shaping in method.rollout_shapings)
+        shapings = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", names).lower()
         yield f"not drawn, because it depends on whole rows or groups: {shapings}"
     if method.kl.beta > 0:
         more = "r log(\u03c0_ref / \u03c0)" if method.kl.bias_correction else "(\u03c0_ref / \u03c0 - 1)"
@@ -206,10 +207,6 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
         yield "not drawn: the entropy bonus, whose gradient depends on all tokens of the vocabulary"
     if len(method.advantage.signs) == 1:
         yield f"no advantage is {'negative' if method.advantage.signs == (1,) else 'positive'}"
-
-
-def _split_words(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def far_slope(method: Method, region: str) -> float | None:

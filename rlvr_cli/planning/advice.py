@@ -55,11 +55,6 @@ def find_single_changes(
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
-def _can_shard(training: Training) -> bool:
-    """Return whether DeepSpeed can shard the model: not in 4 bits, and not with a value head."""
-    return not (training.value_head or (training.adapter is not None and training.adapter.quantized))
-
-
 def _single_changes(training: Training, sampling: Sampling) -> Iterator[tuple[str, tuple[Training, Sampling]]]:
     """Yield each applicable change with the changed settings, those that affect only speed first."""
 
@@ -85,7 +80,8 @@ def _single_changes(training: Training, sampling: Sampling) -> Iterator[tuple[st
         yield "rollout.vllm.sleep=true", with_sampling(sleeps=True)
     if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", with_sampling(engine="vllm_colocate")
-    if training.gpu and _can_shard(training):
+    # DeepSpeed shards neither weights in 4 bits nor a value head.
+    if training.gpu and not (quantized or training.value_head):
         if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", with_training(strategy="zero2")
         if training.processes > 1 and training.strategy in ("ddp", "zero1", "zero2"):

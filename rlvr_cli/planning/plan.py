@@ -171,7 +171,6 @@ def plan_memory(
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     estimate = estimate_memory(model, training, sampling, device.bytes)
     fits = advice.check_fit(model, training, sampling, device.bytes)
-    short = vllm_shortage(model, training, sampling, device.bytes)
     changes = () if fits == "yes" else advice.find_single_changes(model, training, sampling, device.bytes)
     return {
         "device": "gpu" if device.gpu else "cpu",
@@ -184,7 +183,7 @@ def plan_memory(
         "terms": [asdict(term) for term in estimate.terms],
         "host": estimate.host.bytes,
         "host_why": estimate.host.why,
-        "vllm_shortage": None if short is None else asdict(short),
+        "vllm_shortage": vllm_shortage(model, training, sampling, device.bytes),
         "setting": {**asdict(training), "engine": sampling.engine, "rollout_rows": sampling.rows},
         "prompt_tokens_assumed": assumed,
         "changes": [asdict(change) for change in changes],

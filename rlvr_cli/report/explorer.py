@@ -45,16 +45,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Explorer:
-    """``charts``, ``completions``: compressed JSON in base64, or empty; ``summary``: the number of completions."""
-
-    arms: tuple[str, ...]
-    charts: str
-    completions: str
-    summary: str
-
-
-@dataclass(frozen=True)
 class ArmIndices:
     """Indices of arms by name, and by rows and columns of tables, to hide them."""
 
@@ -86,8 +76,11 @@ def make_explorer(
     evaluations: Sequence[EvaluatedSetting],
     changes: Mapping[str, MetricChange],
     problems: list[str],
-) -> Explorer:
-    """Return the explorer of a page; errors of damaged files are added to ``problems``."""
+) -> dict[str, Any]:
+    """Return the data of a page's script: `charts` and `completions` as compressed JSON in base64, or empty.
+
+    Errors of damaged files are added to ``problems``.
+    """
     points = {
         chart.key: [
             {"title": panel.title, "axis": panel.axis, "frame": panel.frame, "lines": list(map(vars, panel.lines))}
@@ -96,7 +89,7 @@ def make_explorer(
         for chart in charts
     }
     completions, summary = _pack_completions(names, _find_sources(data, evaluations, changes, problems), problems)
-    return Explorer(tuple(names), _pack(points), completions, summary)
+    return {"arms": names, "charts": _pack(points), "completions": completions, "summary": summary}
 
 
 def _find_sources(

@@ -156,11 +156,12 @@ def _draw_figures(
     setting = evaluations[0] if evaluations else None
     evaluated = {name: setting.arms.get(arm.name, ()) if setting else () for name, arm in named}
     metric, means = mean_accuracies(setting) if setting else ("", {})
-    learning = _try(partial(learning_figures, arms, data.request.match or "rollouts"), [], problems)
+    learning: list[Chart] = _try(partial(learning_figures, arms, data.request.match or "rollouts"), [], problems)
+    over_k: list[Chart] = _try(partial(over_k_figures, evaluated), [], problems)
     return {
         "learning": learning,
         "shared": _shared_sentences(learning),
-        "over_k": _try(partial(over_k_figures, evaluated), [], problems),
+        "over_k": over_k,
         "over_k_of": setting.title if setting else "",
         "effects": effects_figure(data.comparison, indices.by_name) if data.comparison else None,
         "cost": cost_figure(

@@ -184,7 +184,10 @@ def make_commands(data: ReportData, evaluations: Sequence[EvaluatedSetting], out
         if plan is None or plan.eval is None:
             name = f"{AGAIN}/{plan.name}/{run.dir.name}" if plan else f"{folders[run.path]}/{run.dir.name}"
             lines += [
-                shlex.join(eval_command(name, run, evaluation)) for evaluation in _filter_by_run(run, evaluations)
+                shlex.join(eval_command(name, run, evaluation))
+                for setting in evaluations
+                for evaluation in setting.evaluations
+                if run.dir.path in evaluation.folder.parents
             ]
     if lines:
         groups.append(("Evaluate the new runs", tuple(lines)))
@@ -250,10 +253,6 @@ def _assign_folders(runs: Sequence[Run]) -> dict[str, str]:
         number = names[run.dir.name]
         folders[run.path] = AGAIN if number == 1 else f"{AGAIN}-{number}"
     return folders
-
-
-def _filter_by_run(run: Run, evaluations: Sequence[EvaluatedSetting]) -> list[Evaluation]:
-    return [each for setting in evaluations for each in setting.evaluations if run.dir.path in each.folder.parents]
 
 
 def eval_command(name: str, run: Run, evaluation: Evaluation) -> list[str]:
