@@ -30,7 +30,6 @@ from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.terminal import Cell, format_state, width
 
 if TYPE_CHECKING:
-    from rlvr_cli.core.table import ResultDocument
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.store.training import Points
 
@@ -195,7 +194,10 @@ def list_command(
     runs = _add_jobs(read_runs(folder)) if folder is not None else []
     matches = select_runs(runs, filters or [])
     if form != "table":
-        show(form, _document(matches))
+        from rlvr_cli.core.table import ResultDocument, Table
+
+        table = Table("", TITLES, _rows(matches))
+        show(form, ResultDocument(tables=[table], data=matches, after=_damage_lines(matches), rows=matches))
     elif not runs:
         echo(f"No runs in {root}. `rlvr train` starts one.")
     elif not matches:
@@ -237,12 +239,6 @@ def _status(run: dict[str, Any]) -> Cell:
 def _damage_lines(runs: list[dict[str, Any]]) -> list[str]:
     damaged = sorted((run for run in runs if run["damage"]), key=lambda run: str(run["name"]))
     return [f"{run['name']} is damaged: {run['damage']}" for run in damaged]
-
-
-def _document(runs: list[dict[str, Any]]) -> ResultDocument:
-    from rlvr_cli.core.table import ResultDocument, Table
-
-    return ResultDocument(tables=[Table("", TITLES, _rows(runs))], data=runs, after=_damage_lines(runs), rows=runs)
 
 
 app.command("show")(show_run)

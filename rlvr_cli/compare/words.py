@@ -320,7 +320,7 @@ VERDICTS = {
 def format_amount(metric: str, value: float) -> str:
     """Format the size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
     factor, name = declared(metric).factor, declared(metric).unit
-    text = _trim(abs(value) * factor, decimals(metric))
+    text = _trim(abs(value) * factor, declared(metric).difference_decimals)
     return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
 
 
@@ -380,18 +380,13 @@ def _round_up(number: int, name: str) -> str:
     return f"about {count(-(-number // unit) * unit, name)}"
 
 
-def decimals(metric: str) -> int:
-    """Return the decimals of a difference in the metric's unit."""
-    return declared(metric).difference_decimals
-
-
 def _ends(metric: str, ends: tuple[float, float]) -> str:
     return " to ".join(_figure(metric, end) for end in ends)
 
 
 def _figure(metric: str, value: float, *, signed: bool = False) -> str:
     factor = declared(metric).factor
-    return f"{value * factor:{'+' if signed else ''}z.{decimals(metric)}f}"
+    return f"{value * factor:{'+' if signed else ''}z.{declared(metric).difference_decimals}f}"
 
 
 def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:
