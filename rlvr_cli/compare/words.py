@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, ArmResult, Comparison, Contrast, TaskComparison
-from rlvr_cli.core.text import count, ellipsize, join_and
+from rlvr_cli.core.text import count, ellipsize, join_and, merge_lines
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.store.metrics import GREEDY
@@ -226,7 +224,7 @@ def lines_before(comparison: Comparison) -> list[str]:
     lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
     for line in (1, 2):
-        lines += _merge_tasks({name: head[line] for name, head in heads.items()})
+        lines += merge_lines({name: [head[line]] for name, head in heads.items()})
     where = f" on the mean over {number}"
     rows, task, metric = comparison.rows, comparison.first, comparison.metric
     means = (mean_sentence(comparison, row) for row in rows if row.contrast)
@@ -248,7 +246,8 @@ def lines_after(comparison: Comparison) -> list[str]:
     if comparison.only is not None:
         return _task_lines_after(comparison.only)
     unit, arms, tasks = task_noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
-    lines = _merge_tasks({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
+    powers = {name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()}
+    lines = merge_lines({name: [power] if power else [] for name, power in powers.items()})
     if comparison.tested:
         lines += [
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
@@ -298,13 +297,6 @@ def _task_outcomes(comparison: Comparison, arm: str, contrast: Contrast) -> str:
         f"{verdict} on {ellipsize(by_verdict[verdict], 4)}" for verdict in ("higher", "lower") if verdict in by_verdict
     ]
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
-
-
-def _merge_tasks(lines: Mapping[str, str]) -> list[str]:
-    """Return the non-empty lines of tasks: a single one if all are equal, else each prefixed with its task."""
-    if len(set(lines.values())) == 1:
-        return [line for line in dict.fromkeys(lines.values()) if line]
-    return [f"{name}: {line}" for name, line in lines.items() if line]
 
 
 VERDICTS = {
