@@ -114,11 +114,11 @@ def _find_sources(
 def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems: list[str]) -> tuple[str, str]:
     """Return all completions by problem up to ``MOST_BYTES``, and a sentence on their number."""
     sources = [source for source in sources if (source.evaluation.folder / "samples.jsonl").exists()]
-    # Index of the source, rank of the problem in its set, and fields of a completion.
-    rows: list[tuple[int, int, dict[str, Any]]] = []
+    # Index of the source, and fields of a completion.
+    rows: list[tuple[int, dict[str, Any]]] = []
     for index, source in enumerate(sources):
         try:
-            rows += [(index, 0, _sample_fields(sample)) for sample in source.evaluation.samples]
+            rows += [(index, _sample_fields(sample)) for sample in source.evaluation.samples]
         except RunError as error:
             problems.append(str(error))
         except (KeyError, TypeError) as error:
@@ -130,7 +130,7 @@ def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems:
     sets = list(dict.fromkeys(source.problem_set for source in sources))
     ranked = [
         (index, ranks[key], row)
-        for index, _, row in rows
+        for index, row in rows
         if (key := (sources[index].problem_set, row["problem"])) in ranks
     ]
     ranked.sort(key=lambda entry: (sets.index(sources[entry[0]].problem_set), entry[1]))
@@ -151,7 +151,7 @@ def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems:
 
 
 def _rank_problems(
-    sources: Sequence[Source], rows: Sequence[tuple[int, int, Mapping[str, Any]]]
+    sources: Sequence[Source], rows: Sequence[tuple[int, Mapping[str, Any]]]
 ) -> dict[tuple[str, str], int]:
     """Rank the problems of each set, by set and id: problems with different answers first."""
     order: dict[tuple[str, str], int] = {}
@@ -159,7 +159,7 @@ def _rank_problems(
         for rank, problem in enumerate(source.evaluation.rows):
             order.setdefault((source.problem_set, problem.id), rank)
     answers: dict[tuple[str, str], set[str | None]] = {}
-    for index, _, row in rows:
+    for index, row in rows:
         answers.setdefault((sources[index].problem_set, row["problem"]), set()).add(row["answer"])
     counts = Counter[str]()
     ranks = {}
