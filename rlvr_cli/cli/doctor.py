@@ -62,11 +62,12 @@ def check_packages() -> list[Finding]:
     except importlib.metadata.PackageNotFoundError:
         return [Finding("rlvr", "problem", "not installed", f"{_install_command()} -c constraints.txt -e .")]
     from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
     requirements = [Requirement(text) for text in required]
     tested = read_tested_versions()
     return [
-        check_package(requirement, tested.get(_canonical_name(requirement.name)))
+        check_package(requirement, tested.get(canonicalize_name(requirement.name)))
         for requirement in requirements
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     ]
@@ -76,11 +77,7 @@ def check_package(requirement: Requirement, tested: str | None) -> Finding:
     import importlib.metadata
 
     name = requirement.name
-    fix = (
-        f"{_install_command()} '{name}=={tested}'"
-        if tested
-        else f"{_install_command()} '{name}{requirement.specifier}'"
-    )
+    fix = f"{_install_command()} '{name}{f'=={tested}' if tested else requirement.specifier}'"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -96,9 +93,11 @@ def check_package(requirement: Requirement, tested: str | None) -> Finding:
 
 
 def read_tested_versions() -> dict[str, str]:
+    from packaging.utils import canonicalize_name
+
     lines = TESTED.read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
-    return {_canonical_name(name): version for name, version in pairs}
+    return {canonicalize_name(name): version for name, version in pairs}
 
 
 def check_accelerators() -> Iterator[Finding]:
@@ -178,10 +177,6 @@ def check_hub() -> Finding:
         return Finding("hub", "note", f"{safe_address} does not answer ({reason}): only cached models and data")
 
 
-def _canonical_name(name: str) -> str:
-    return name.lower().replace("_", "-")
-
-
 def _install_command() -> str:
     return f"{sys.executable} -m pip install"
 
@@ -198,9 +193,7 @@ def command(form: Format = "table") -> None:
     print_waiting("checking")
     findings = run_checks()
     if form == "json":
-        print_json(
-            [{"name": each.name, "status": each.status, "detail": each.detail, "fix": each.fix} for each in findings]
-        )
+        print_json([vars(finding) for finding in findings])
     else:
         _print_findings(findings)
     if any(finding.status == "problem" for finding in findings):

@@ -31,10 +31,10 @@ def command(
 
     written = write_report(request, page)
     if form == "json":
-        print_json(written.as_json())
+        print_json(written)
         return
-    echo(written.question)
-    echo(written.answer)
-    for line in written.unfinished:
+    echo(written["question"])
+    echo(written["answer"])
+    for line in written["unfinished"]:
         echo(f"note: {line}")
-    echo(f"report: {written.path} ({written.bytes / 1000:,.0f} kB)")
+    echo(f"report: {written['path']} ({written['bytes'] / 1000:,.0f} kB)")

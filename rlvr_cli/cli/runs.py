@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,29 +27,18 @@ from rlvr_cli.cli.output import (
     show,
 )
 from rlvr_cli.core.errors import RunError, UserError, collect_problems
-from rlvr_cli.core.terminal import (
-    GAP,
-    Cell,
-    cell_width,
-    format_state,
-    is_terminal,
-    table_lines,
-    use_colour,
-    width,
-    wrap_text,
-)
-from rlvr_cli.core.text import escape_for_terminal
+from rlvr_cli.core.terminal import Cell, format_state, width
 
 if TYPE_CHECKING:
-    from rlvr_cli.core.table import ResultDocument
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.store.training import Points
 
 
 WIDEST_CURVE = 60
 NARROWEST_CURVE = 16
-_ENDS = ("first", "last", "least", "greatest")
-_COLUMN = 11
+ENDS = ("first", "last", "least", "greatest")
+# Columns of their values, with gaps.
+_ENDS_WIDTH = 44
 _LISTS = ("last_metrics", "curves", "alerts", "checkpoints", "evaluations")
 
 
@@ -84,7 +72,11 @@ def show_run(
 
         levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
-        echo("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
+        room = width() - max(map(len, curves)) - _ENDS_WIDTH
+        rows_of_curves = curve_rows(curves, length, min(WIDEST_CURVE, max(NARROWEST_CURVE, room)), levels)
+        echo()
+        print_table((f"rollouts 1-{length}", "", *ENDS), rows_of_curves)
+        echo()
     table: list[tuple[str, str]] = []
     for name, value in details["last_metrics"].items():
         if name in fields:
@@ -130,32 +122,19 @@ def _read_error(run: RunDir) -> str | None:
     return error if manifest.get("status") == "failed" and isinstance(error, str) else None
 
 
-def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[str]:
-    """Return a line per curve over ``length`` rollouts; three lines each if ``columns`` columns are too few."""
+def curve_rows(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[tuple[str, ...]]:
+    """Return a row per curve: its name, its line of at most ``columns`` characters, and its values (``ENDS``)."""
     from rlvr_cli.core.sparkline import sparkline
     from rlvr_cli.store.training import ends
 
-    title = f"rollouts 1-{length}"
-    names = max(len(title), *map(len, curves))
-    room = columns - names - 2 - len(_ENDS) * _COLUMN
-    if room < NARROWEST_CURVE:
-        lines = [title]
-        for name, points in curves.items():
-            line = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
-            values = "  ".join(f"{end} {_format_curve_value(value)}" for end, value in ends(points).items())
-            lines += [name, line, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
-        return lines
-    drawn_width = min(WIDEST_CURVE, room, length)
-    lines = [f"{title:<{names}}  {'':<{drawn_width}}" + "".join(f"{end:>{_COLUMN}}" for end in _ENDS)]
-    for name, points in curves.items():
-        line = sparkline(points, length, drawn_width, levels)
-        values = "".join(f"{_format_curve_value(value):>{_COLUMN}}" for value in ends(points).values())
-        lines.append(f"{name:<{names}}  {line}{values}")
-    return lines
-
-
-def _format_curve_value(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return [
+        (
+            name,
+            sparkline(points, length, columns, levels),
+            *("-" if value is None else f"{value:.4g}" for value in ends(points).values()),
+        )
+        for name, points in curves.items()
+    ]
 
 
 def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -192,7 +171,6 @@ def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 app = App(help="List the runs on disk, show one or its completions, watch the running ones.", no_args_is_help=True)
 
-_CONSTANT_COLUMNS, _STEP = (6, 7, 8), 3  # indices in TITLES
 TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
 
 
@@ -216,13 +194,19 @@ def list_command(
     runs = _add_jobs(read_runs(folder)) if folder is not None else []
     matches = select_runs(runs, filters or [])
     if form != "table":
-        show(form, _document(matches))
+        from rlvr_cli.core.table import ResultDocument, Table
+
+        table = Table("", TITLES, _rows(matches))
+        show(form, ResultDocument(tables=[table], data=matches, after=_damage_lines(matches), rows=matches))
     elif not runs:
         echo(f"No runs in {root}. `rlvr train` starts one.")
     elif not matches:
         echo(f"None of the {len(runs)} runs in {folder} matches {' '.join(filters or [])}.")
     else:
-        _print_runs(matches)
+        if rows := _rows(matches):
+            print_table(TITLES, rows, unwrapped=True)
+        for line in _damage_lines(matches):
+            echo(line)
 
 
 def _rows(runs: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
@@ -255,52 +239,6 @@ def _status(run: dict[str, Any]) -> Cell:
 def _damage_lines(runs: list[dict[str, Any]]) -> list[str]:
     damaged = sorted((run for run in runs if run["damage"]), key=lambda run: str(run["name"]))
     return [f"{run['name']} is damaged: {run['damage']}" for run in damaged]
-
-
-def _document(runs: list[dict[str, Any]]) -> ResultDocument:
-    from rlvr_cli.core.table import ResultDocument, Table
-
-    return ResultDocument(tables=[Table("", TITLES, _rows(runs))], data=runs, after=_damage_lines(runs), rows=runs)
-
-
-def _print_runs(runs: list[dict[str, Any]]) -> None:
-    rows = _rows(runs)
-    if rows and is_terminal(sys.stdout):
-        print("\n".join(run_lines(rows, width(), use_colour(sys.stdout))))
-    elif rows:
-        print_table(TITLES, rows, unwrapped=True)
-    for line in _damage_lines(runs):
-        echo(line)
-
-
-def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
-    """Return the table with full names; common values stand above it, and names on separate lines if needed."""
-    lines = table_lines(TITLES, rows, None, colours)
-    if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
-        return lines
-    constant = [column for column in _CONSTANT_COLUMNS if len({row[column] for row in rows}) == 1 and len(rows) > 1]
-    header = escape_for_terminal(", ".join(f"{TITLES[column]} {rows[0][column]}" for column in constant))
-    before = [wrap_text(header, columns), ""] if constant else []
-    remaining = [column for column in range(len(TITLES)) if column not in (*constant, _STEP)]
-    titles, cells = [TITLES[column] for column in remaining], [[row[column] for column in remaining] for row in rows]
-    if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
-        return [*before, *table_lines(titles, cells, None, colours)]
-    # The remaining columns in one line, or in two: numbers, then method, task and model.
-    about = [column for column in _CONSTANT_COLUMNS if column in remaining]
-    others = [column for column in remaining[1:] if column not in about]
-    groups = [others + about]
-    if sum(max(cell_width(str(row[column])) + GAP for row in [TITLES, *rows]) for column in groups[0]) > columns:
-        groups = [others, about] if about else [others]
-    below = [
-        table_lines(
-            [TITLES[column] for column in group], [[row[column] for column in group] for row in rows], None, colours
-        )
-        for group in groups
-    ]
-    lines = []
-    for name, *rest in zip([TITLES[0], *(str(row[0]) for row in rows)], *below, strict=True):
-        lines += [escape_for_terminal(name), *(f"  {line}" for line in rest)]
-    return [*before, *lines]
 
 
 app.command("show")(show_run)

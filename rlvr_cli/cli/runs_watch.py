@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 HEADER = ("run", "status", "rollouts", "reward", "accuracy", "entropy", "length", "tokens/s", "to go")
-# The order in which a narrow terminal drops columns.
-LEAST_NEEDED = ("tokens/s", "length", "entropy", "to go", "accuracy", "reward")
-_GAP = 2
-_SHORTEST_NAME = 12
 
 
 def watch(
@@ -92,7 +88,7 @@ class RunWatcher:
 def render_table(
     rows: Sequence[dict[str, Any]], others: int, root: Path, console: Console, *, all_rows: bool = False
 ) -> RenderableType:
-    """Return the table in the console's width, cut at its height unless ``all_rows``."""
+    """Return the table in the console's width, with as many runs as its height unless ``all_rows``."""
     from rich.console import Group
     from rich.text import Text
 
@@ -100,8 +96,7 @@ def render_table(
         hint = f" (--all shows {others} more)" if others else ""
         return Text(f"No run is running in {root}{hint}.")
     room = len(rows) if all_rows or len(rows) <= console.height - 2 else max(1, console.height - 3)
-    columns, cells = fit_columns([format_cells(row) for row in rows[:room]], console.width)
-    table = Text("\n".join(table_lines(columns, cells, None)))
+    table = Text("\n".join(table_lines(HEADER, [format_cells(row) for row in rows[:room]], console.width)))
     below = [Text(f"and {len(rows) - room} more")] if len(rows) > room else []
     return Group(table, *below)
 
@@ -121,28 +116,6 @@ def format_cells(row: dict[str, Any]) -> tuple[str, ...]:
         format_number(row, "tokens_per_second", "{:,.0f}") or "-",
         "-" if seconds is None else format_duration(seconds),
     )
-
-
-def fit_columns(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and cells that fit in ``width``: shorten names in the middle, then drop columns."""
-    titles = list(HEADER)
-    while True:
-        columns = [HEADER.index(name) for name in titles]
-        widths = [max(len(HEADER[column]), *(len(row[column]) for row in cells)) for column in columns]
-        room = width - sum(widths[1:]) - _GAP * (len(titles) - 1)
-        dropped = next((name for name in LEAST_NEEDED if name in titles), None)
-        if room >= min(widths[0], _SHORTEST_NAME) or dropped is None:
-            break
-        titles.remove(dropped)
-    return titles, [[_shorten(row[0], max(room, 3)), *(row[column] for column in columns[1:])] for row in cells]
-
-
-def _shorten(name: str, width: int) -> str:
-    """Shorten ``name`` to ``width`` characters, keeping its end, where the runs of a sweep differ."""
-    if len(name) <= width:
-        return name
-    end = (width - 2) * 2 // 3
-    return f"{name[: width - 2 - end]}..{name[len(name) - end :]}"
 
 
 def _show_live(watcher: RunWatcher, root: Path, console: Console, every: float) -> None:

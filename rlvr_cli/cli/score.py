@@ -68,13 +68,12 @@ def command(
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress
 
-    console = Console(stderr=True, highlight=False, markup=False)
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
     from rlvr_cli.launch.stopping import show_progress_bar
 
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    console = Console(stderr=True, highlight=False, markup=False)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with show_progress_bar(bar):
         judging = bar.add_task("judging", total=None)
         yield lambda done, planned: bar.update(judging, completed=done, total=planned)

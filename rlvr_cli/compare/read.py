@@ -10,7 +10,7 @@ from shlex import quote
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
 from rlvr_cli.core.errors import UserError, collect_problems
-from rlvr_cli.core.text import did_you_mean, ellipsize
+from rlvr_cli.core.text import did_you_mean, ellipsize, merge_lines
 from rlvr_cli.store.arm import Arm, Replicate, expand_keys, group_arms, group_by_keys, same_arms, training_values
 from rlvr_cli.store.evaluation import Evaluation, iter_results
 from rlvr_cli.store.find import Run, eval_options, index_in_sweep, load_runs
@@ -38,14 +38,14 @@ def read_scores(request: CompareRequest) -> Scores:
         by_task[name] = []
         with collect_problems(by_task[name]):
             tasks[name] = read_task(replace(request, benchmark=benchmark, baseline=None), runs, pair=False)
-    problems += _merge_lines(by_task)
+    problems += merge_lines(by_task)
     if not problems:
         with collect_problems(problems):
             tasks, left_out = _align_tasks(request, tasks)
             notes += left_out
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return Scores(request, tasks, (*notes, *_merge_lines({name: scores.notes for name, scores in tasks.items()})))
+    return Scores(request, tasks, (*notes, *merge_lines({name: scores.notes for name, scores in tasks.items()})))
 
 
 def read_task(
@@ -266,13 +266,6 @@ def _align_tasks(request: CompareRequest, tasks: Mapping[str, TaskScores]) -> tu
 
 def _argument_index(scores: TaskScores) -> int:
     return min(of_run.run.argument_index for arm in scores.arms.values() for of_run in arm.values())
-
-
-def _merge_lines(lines: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the distinct lines of tasks, each prefixed with its task unless all tasks have it."""
-    everywhere = set.intersection(*(set(of_task) for of_task in lines.values())) if lines else set()
-    listed = [line if line in everywhere else f"{task}: {line}" for task, of_task in lines.items() for line in of_task]
-    return list(dict.fromkeys(listed))
 
 
 def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str, Evaluation]) -> list[str]:

@@ -212,7 +212,9 @@ def compare_arms(scores: Scores) -> Comparison:
     tasks, first, base = scores.tasks, scores.first, scores.baseline
     scopes = {name: [task] for name, task in tasks.items()} | ({_MEAN: [*tasks.values()]} if len(tasks) > 1 else {})
     pairs = {
-        (scope, arm, other): [_tables(task, arm, other) for task in compared]
+        (scope, arm, other): [
+            (score_table(runs), score_table(others)) for runs, others in (task.pair(arm, other) for task in compared)
+        ]
         for scope, compared in scopes.items()
         for arm in first.arms
         for other in dict.fromkeys((base, *first.controls.get(arm, ())))
@@ -262,11 +264,6 @@ def compare_arms(scores: Scores) -> Comparison:
     return Comparison(scores, compared, tuple(sorted(over, key=_by_effect)), len(main), len(others))
 
 
-def _tables(task: TaskScores, arm: str, base: str) -> Pair:
-    runs, base_runs = task.pair(arm, base)
-    return score_table(runs), score_table(base_runs)
-
-
 def _run_means(tables: Sequence[Array]) -> Array:
     """Return [runs, tasks] the means over the problems of each task."""
     return np.stack([values.mean(1) for values in tables], axis=1)
@@ -282,9 +279,13 @@ def _by_effect(row: ArmResult) -> tuple[float, str]:
 
 
 def difference(pairs: Sequence[Pair], *, paired: bool, together: bool = False) -> CrossedEstimate:
-    """Estimate an arm minus the baseline from a pair of tables per task; the p-value of single runs is dropped."""
+    """Estimate an arm minus the baseline from a pair of tables per task.
+
+    Without the p-value of one run per arm, which is about their weights and not about methods.
+    """
     arm, base = zip(*pairs, strict=True)
-    return drop_single_run_p(crossed_difference(arm, base, paired=paired, together=together))
+    estimate = crossed_difference(arm, base, paired=paired, together=together)
+    return estimate if estimate.spread_of_runs else replace(estimate, p_value=None)
 
 
 def correct_p_values(differences: Sequence[CrossedEstimate]) -> list[float | None]:
@@ -333,11 +334,6 @@ def bounded(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
     if estimate.low is None or estimate.high is None:
         return estimate
     return replace(estimate, low=max(bounds[0], estimate.low), high=min(bounds[1], estimate.high))
-
-
-def drop_single_run_p(estimate: CrossedEstimate) -> CrossedEstimate:
-    """Drop the p-value of one run per arm, which is about their weights and not about methods."""
-    return estimate if estimate.spread_of_runs else replace(estimate, p_value=None)
 
 
 def verdict_of(estimate: CrossedEstimate, p_holm: float | None) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -124,7 +124,7 @@ class Scores:
 
 def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
     evaluations = choose_evaluations(runs, benchmark=request.benchmark, where=request.where)
-    ids, metric, notes = _shared_metric(request, evaluations)
+    shared = _share(request, evaluations)
     problems, scores = list[str](), dict[str, RunScores]()
     for run in runs:
         evaluation = evaluations[run.path]
@@ -133,11 +133,11 @@ def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
             if not 1 <= step <= len(spent["updates"]):
                 steps = len(spent["updates"])
                 raise RunError(f"{evaluation.folder}: is of step {step}, but {run.path} records {steps} steps.")
-            values = problem_values(evaluation, *metric, ids)
+            values = problem_values(evaluation, shared.metric, shared.samples, shared.problems)
             scores[run.path] = RunScores(run, values, spent_at(spent, step), evaluation)
     if problems:
         raise UserError(problems)
-    return _shared(scores, list(evaluations.values()), metric, ids, notes)
+    return replace(shared, by_path=scores)
 
 
 def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
@@ -150,9 +150,8 @@ def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
         raise UserError(problems)
     every = {str(each.folder): each for held_out in read.values() for each in held_out.evaluations}
     problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
-    ids, metric, notes, start, end = tuple[str, ...](), ("", 0), tuple[str, ...](), 0.0, 0.0
     with collect_problems(problems):
-        ids, metric, notes = _shared_metric(request, every)
+        shared = _share(request, every)
     with collect_problems(problems):
         start, end = _common_budget({path: held_out.spent[budget] for path, held_out in read.items()}, budget)
     if problems:
@@ -160,52 +159,38 @@ def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
     scores = {}
     for run in runs:
         with collect_problems(problems):
-            curve = read[run.path].curve(budget, *metric, ids)
+            curve = read[run.path].curve(budget, shared.metric, shared.samples, shared.problems)
             spent = read[run.path].spent
             at_end = {cost: float(np.interp(end, spent[budget], values)) for cost, values in spent.items()}
             scores[run.path] = RunScores(run, curve.at(end), at_end, curve=curve)
     if problems:
         raise UserError(problems)
-    return _shared(scores, list(every.values()), metric, ids, notes, start=start, end=end)
+    return replace(shared, by_path=scores, start=start, end=end)
 
 
-def _shared(
-    scores: Mapping[str, RunScores],
-    evaluations: Sequence[Evaluation],
-    metric: tuple[str, int],
-    ids: tuple[str, ...],
-    notes: tuple[str, ...],
-    **budget: float,
-) -> SharedScores:
-    results = [evaluation.result for evaluation in evaluations]
-    return SharedScores(
-        by_path=scores,
-        metric=metric[0],
-        samples=metric[1],
-        problems=ids,
-        settings=results[0],
-        bounds=bounds(metric[0], *results),
-        notes=notes,
-        **budget,
-    )
-
-
-def _shared_metric(
-    request: CompareRequest, evaluations: Mapping[str, Evaluation]
-) -> tuple[tuple[str, ...], tuple[str, int], tuple[str, ...]]:
-    """Return the compared problems, the metric with its number of samples, and notes on both."""
-    problems, ids, note, metric = list[str](), tuple[str, ...](), "", ("", 0)
+def _share(request: CompareRequest, evaluations: Mapping[str, Evaluation]) -> SharedScores:
+    """Return the problems, metric and settings that ``evaluations`` share, without scores."""
+    problems = list[str]()
     with collect_problems(problems):
         ids, note = shared_problems(evaluations, only_common=request.common_problems)
     with collect_problems(problems):
-        metric = resolve_metric(request.metric, evaluations)
+        metric, samples = resolve_metric(request.metric, evaluations)
     if problems:
         raise UserError(problems)
-    notes, counts = [note] if note else [], sorted({int(each.result["samples"]) for each in evaluations.values()})
+    results = [evaluation.result for evaluation in evaluations.values()]
+    notes, counts = [note] if note else [], sorted({int(result["samples"]) for result in results})
     if len(counts) > 1:
-        used = f"the first {metric[1]} of each are" if metric[1] else "the greedy completion of each is"
+        used = f"the first {samples} of each are" if samples else "the greedy completion of each is"
         notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {used} compared.")
-    return ids, metric, tuple(notes)
+    return SharedScores(
+        by_path={},
+        metric=metric,
+        samples=samples,
+        problems=ids,
+        settings=results[0],
+        bounds=bounds(metric, *results),
+        notes=tuple(notes),
+    )
 
 
 def _common_budget(spent: Mapping[str, Array], budget: str) -> tuple[float, float]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, ArmResult, Comparison, Contrast, TaskComparison
-from rlvr_cli.core.text import count, ellipsize, join_and
+from rlvr_cli.core.text import count, ellipsize, join_and, merge_lines
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.store.metrics import GREEDY
@@ -75,8 +73,10 @@ def _claim(task: TaskComparison, metric: str, arm: str, contrast: Contrast, over
     if is_control:
         than = {"better than": "above", "worse than": "below"}[than]
     if contrast.verdict == "uncertain":
-        caveat = chance_caveat(contrast.family, contrast.p_holm)
-        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {caveat}"
+        return (
+            f"{arm} may be {than} {base}{where}, by {size}, {over}; but with {contrast.family} comparisons, one such "
+            f"difference may arise by chance (p = {format_p(contrast.p_holm)} after Holm's correction)"
+        )
     return f"{arm} is {than} {base}{where} by {size}, {over}"
 
 
@@ -224,7 +224,7 @@ def lines_before(comparison: Comparison) -> list[str]:
     lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
     for line in (1, 2):
-        lines += _merge_tasks({name: head[line] for name, head in heads.items()})
+        lines += merge_lines({name: [head[line]] for name, head in heads.items()})
     where = f" on the mean over {number}"
     rows, task, metric = comparison.rows, comparison.first, comparison.metric
     means = (mean_sentence(comparison, row) for row in rows if row.contrast)
@@ -246,7 +246,8 @@ def lines_after(comparison: Comparison) -> list[str]:
     if comparison.only is not None:
         return _task_lines_after(comparison.only)
     unit, arms, tasks = task_noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
-    lines = _merge_tasks({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
+    powers = {name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()}
+    lines = merge_lines({name: [power] if power else [] for name, power in powers.items()})
     if comparison.tested:
         lines += [
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
@@ -298,13 +299,6 @@ def _task_outcomes(comparison: Comparison, arm: str, contrast: Contrast) -> str:
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
 
 
-def _merge_tasks(lines: Mapping[str, str]) -> list[str]:
-    """Return the non-empty lines of tasks: a single one if all are equal, else each prefixed with its task."""
-    if len(set(lines.values())) == 1:
-        return [line for line in dict.fromkeys(lines.values()) if line]
-    return [f"{name}: {line}" for name, line in lines.items() if line]
-
-
 VERDICTS = {
     "higher": "higher",
     "lower": "lower",
@@ -318,7 +312,7 @@ VERDICTS = {
 def format_amount(metric: str, value: float) -> str:
     """Format the size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
     factor, name = declared(metric).factor, declared(metric).unit
-    text = _trim(abs(value) * factor, decimals(metric))
+    text = _trim(abs(value) * factor, declared(metric).difference_decimals)
     return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
 
 
@@ -345,12 +339,6 @@ def comparative(metric: str, difference: float) -> str:
     if metric == "length":
         return "longer than" if difference > 0 else "shorter than"
     return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
-
-
-def chance_caveat(family: int, p_value: float | None) -> str:
-    """Return why a difference whose interval excludes 0 may still be due to chance."""
-    corrected = f"p = {format_p(p_value)} after Holm's correction"
-    return f"with {family} comparisons, one such difference may arise by chance ({corrected})"
 
 
 def format_p(p_value: float | None) -> str:
@@ -384,18 +372,13 @@ def _round_up(number: int, name: str) -> str:
     return f"about {count(-(-number // unit) * unit, name)}"
 
 
-def decimals(metric: str) -> int:
-    """Return the decimals of a difference in the metric's unit."""
-    return declared(metric).difference_decimals
-
-
 def _ends(metric: str, ends: tuple[float, float]) -> str:
     return " to ".join(_figure(metric, end) for end in ends)
 
 
 def _figure(metric: str, value: float, *, signed: bool = False) -> str:
     factor = declared(metric).factor
-    return f"{value * factor:{'+' if signed else ''}z.{decimals(metric)}f}"
+    return f"{value * factor:{'+' if signed else ''}z.{declared(metric).difference_decimals}f}"
 
 
 def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,13 @@ def ellipsize(names: Sequence[str], limit: int) -> str:
     """Join the first ``limit`` names and the number of others: `a, b and 3 more`."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def merge_lines(lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the distinct lines of groups, each prefixed with its group's name unless all groups have it."""
+    everywhere = set.intersection(*map(set, lines.values())) if lines else set()
+    listed = [line if line in everywhere else f"{name}: {line}" for name, group in lines.items() for line in group]
+    return list(dict.fromkeys(listed))
 
 
 def to_one_line(text: str) -> str:

@@ -128,23 +128,17 @@ def _modifier_rows(modifier: Modifier) -> Iterator[tuple[str, str, str, str]]:
 
 def _render(template: str, **content: Any) -> str:
     environment = template_environment(Path(__file__).parent / "templates")
-    environment.filters |= {"prose": _prose, "joined": unwrap, "unindented": _unindented, "spaced": _spaced}
+    environment.filters |= {"joined": unwrap, "spaced": _spaced}
+    environment.filters["prose"] = lambda text: text.replace("``", "`").replace(":meth:", "")
+    environment.filters["unindented"] = lambda text: "\n".join(line.removeprefix("    ") for line in text.splitlines())
     environment.tests["equation"] = lambda paragraph: any(line.startswith("    ") for line in paragraph.splitlines())
     text = environment.get_template(f"{template}.md.j2").render(content)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def _prose(text: str) -> str:
-    return text.replace("``", "`").replace(":meth:", "")
-
-
 def _spaced(text: str) -> str:
     """Insert an empty line before a list, which some renderers need."""
     return text.replace("\n- ", "\n\n- ", 1)
-
-
-def _unindented(paragraph: str) -> str:
-    return "\n".join(line.removeprefix("    ") for line in paragraph.splitlines())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

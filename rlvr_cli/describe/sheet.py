@@ -143,7 +143,7 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
     check_user_parts(config)
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
-        parameters = tuple(_sft_parameter(config, key) for key in keys)
+        parameters = tuple(_parameter(presets, config, "", key) for key in keys)
         yield MethodChoice("method", "no rollouts", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
@@ -165,15 +165,11 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
         yield MethodChoice(choice, decides, kind, source, file, parameters)
 
 
-def _sft_parameter(config: Section, key: str) -> Parameter:
-    field = type(config).model_fields[key]
-    default = field.get_default(call_default_factory=True)
-    return Parameter(f"method.{key}", getattr(config, key), default, field.description or "", DEFAULT, "")
-
-
-def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: str, defaults: Section) -> Parameter:
+def _parameter(
+    presets: tuple[Preset, ...], section: Section, prefix: str, key: str, defaults: Section | None = None
+) -> Parameter:
     field = type(section).model_fields[key]
-    dotted = f"{prefix}.{key}"
+    dotted = f"{prefix}.{key}".lstrip(".")
     set_by, source = _setter(presets, dotted)
     return Parameter(
         key=f"method.{dotted}",
@@ -217,13 +213,11 @@ class MethodText:
     Attributes:
         headline: the first paragraph, one sentence.
         definition: the paragraphs in between, verbatim: equations (indented), paper, settings.
-        equation: the indented blocks of the definition.
         differences: the paragraphs that begin with "How we differ", unwrapped except for list items.
     """
 
     headline: str
     definition: str
-    equation: str
     differences: tuple[str, ...]
 
 
@@ -247,23 +241,11 @@ def method_text(module: str) -> MethodText:
             differences[-1] += f"\n{paragraph}"
         else:
             definition.append(paragraph)
-    equations = [textwrap.dedent(block) for paragraph in definition for block in _indented_runs(paragraph)]
     return MethodText(
         headline=unwrap(headline),
         definition="\n\n".join(definition),
-        equation="\n\n".join(equations),
         differences=tuple(unwrap(paragraph) for paragraph in differences),
     )
-
-
-def _indented_runs(paragraph: str) -> list[str]:
-    blocks: list[list[str]] = [[]]
-    for line in paragraph.splitlines():
-        if line.startswith("    "):
-            blocks[-1].append(line)
-        elif blocks[-1]:
-            blocks.append([])
-    return ["\n".join(block) for block in blocks if block]
 
 
 def unwrap(paragraph: str) -> str:

@@ -16,7 +16,6 @@ Fit = Literal["yes", "tight", "no"]
 COMFORTABLE = 0.9
 # A change must reduce the peak below this share.
 WORTHWHILE = 0.97
-MAX_GPUS = 64
 RANK = LoRAConfig.model_fields["rank"].default
 
 
@@ -27,12 +26,6 @@ class SettingsChange:
     settings: str
     peak: int
     fits: Fit
-
-
-@dataclass(frozen=True)
-class _Settings:
-    training: Training
-    sampling: Sampling
 
 
 def classify_peak(peak: int, available: int) -> Fit:
@@ -55,84 +48,21 @@ def find_single_changes(
     """Return single changes that reduce the peak, largest reduction first."""
     before = estimate_memory(model, training, sampling, available).peak
     changes = []
-    for settings, state in _single_changes(_Settings(training, sampling)):
-        peak = _peak(model, state, available)
+    for settings, changed in _single_changes(training, sampling):
+        peak = estimate_memory(model, *changed, available).peak
         if peak < WORTHWHILE * before:
-            changes.append(SettingsChange(settings, peak, check_fit(model, state.training, state.sampling, available)))
+            changes.append(SettingsChange(settings, peak, check_fit(model, *changed, available)))
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
-def combine_changes(
-    model: Architecture, training: Training, sampling: Sampling, available: int
-) -> SettingsChange | None:
-    """Add changes until the training fits, those that affect only speed first; None if all together do not fit."""
-    state = _Settings(training, sampling)
-    # By key, so that a later change replaces an earlier one.
-    settings_of: dict[str, str] = {}
-    for _ in range(8):
-        before = _peak(model, state, available)
-        if check_fit(model, state.training, state.sampling, available) == "yes":
-            break
-        for settings, changed in _single_changes(state):
-            if _peak(model, changed, available) < WORTHWHILE * before:
-                state = changed
-                settings_of[settings.partition("=")[0]] = settings
-                break
-        else:
-            break
-    fits = check_fit(model, state.training, state.sampling, available)
-    if not settings_of or fits == "no":
-        return None
-    return SettingsChange(" ".join(settings_of.values()), _peak(model, state, available), fits)
+def _single_changes(training: Training, sampling: Sampling) -> Iterator[tuple[str, tuple[Training, Sampling]]]:
+    """Yield each applicable change with the changed settings, those that affect only speed first."""
 
+    def with_training(**values: object) -> tuple[Training, Sampling]:
+        return replace(training, **values), sampling  # type: ignore[arg-type]
 
-def find_gpu_count(
-    model: Architecture, training: Training, sampling: Sampling, available: int
-) -> SettingsChange | None:
-    """Return the smallest number of GPUs, from 2 to 64, on which the training fits with ZeRO-3, or None."""
-    if not _can_shard(training):
-        return None
-    is_sharded = training.strategy == "zero3" and not training.offload_optimizer
-    processes = max(2, training.processes)
-    while processes <= MAX_GPUS:
-        share = training.step_rows / processes if training.step_rows else training.micro_batch
-        if processes > training.processes and share == int(share):
-            rows = -(-sampling.rows * training.processes // processes)
-            micro_batch = training.micro_batch
-            if training.step_rows:
-                micro_batch = max(size for size in range(1, micro_batch + 1) if share % size == 0)
-            accumulates = share > micro_batch if training.step_rows else training.accumulates
-            wider = replace(training, processes=processes, micro_batch=micro_batch, accumulates=accumulates)
-            if not is_sharded:
-                wider = replace(wider, strategy="zero3", offload_optimizer=False, offload_weights=False)
-            narrower = replace(sampling, rows=rows)
-            peak = _peak(model, _Settings(wider, narrower), available)
-            if check_fit(model, wider, narrower, available) == "yes":
-                settings = f"launch.processes={processes}"
-                if not is_sharded:
-                    settings = f"launch.processes={processes} launch.deepspeed=zero3"
-                if micro_batch != training.micro_batch:
-                    settings += f" update.micro_batch={micro_batch}"
-                return SettingsChange(settings, peak, "yes")
-        processes *= 2
-    return None
-
-
-def _can_shard(training: Training) -> bool:
-    """Return whether DeepSpeed can shard the model: not in 4 bits, and not with a value head."""
-    return not (training.value_head or (training.adapter is not None and training.adapter.quantized))
-
-
-def _peak(model: Architecture, state: _Settings, available: int) -> int:
-    return estimate_memory(model, state.training, state.sampling, available).peak
-
-
-def _single_changes(state: _Settings) -> Iterator[tuple[str, _Settings]]:
-    """Yield each applicable change, those that affect only speed first."""
-    training, sampling = state.training, state.sampling
-
-    def with_training(**values: object) -> _Settings:
-        return replace(state, training=replace(training, **values))  # type: ignore[arg-type]
+    def with_sampling(**values: object) -> tuple[Training, Sampling]:
+        return training, replace(sampling, **values)  # type: ignore[arg-type]
 
     quantized = training.adapter is not None and training.adapter.quantized
     if not training.checkpointing:
@@ -141,16 +71,17 @@ def _single_changes(state: _Settings) -> Iterator[tuple[str, _Settings]]:
         smaller = largest_divisor(training.micro_batch, training.micro_batch // 2)
         yield f"update.micro_batch={smaller}", with_training(micro_batch=smaller, accumulates=True)
     if sampling.batch is not None and sampling.engine in ("local", "transformers"):
-        yield "rollout.batch=null", replace(state, sampling=replace(sampling, batch=None))
+        yield "rollout.batch=null", with_sampling(batch=None)
     if training.attention == "eager":
         yield "model.attention=sdpa", with_training(attention="sdpa")
     if training.adapter is not None and sampling.engine == "local":
-        yield "rollout.engine=transformers", replace(state, sampling=replace(sampling, engine="transformers"))
+        yield "rollout.engine=transformers", with_sampling(engine="transformers")
     if sampling.engine == "vllm_colocate" and not sampling.sleeps:
-        yield "rollout.vllm.sleep=true", replace(state, sampling=replace(sampling, sleeps=True))
+        yield "rollout.vllm.sleep=true", with_sampling(sleeps=True)
     if training.gpu and sampling.engine in ("local", "transformers"):
-        yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and _can_shard(training):
+        yield "rollout.engine=vllm_colocate", with_sampling(engine="vllm_colocate")
+    # DeepSpeed shards neither weights in 4 bits nor a value head.
+    if training.gpu and not (quantized or training.value_head):
         if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", with_training(strategy="zero2")
         if training.processes > 1 and training.strategy in ("ddp", "zero1", "zero2"):

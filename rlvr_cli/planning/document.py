@@ -223,18 +223,11 @@ def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
 
 
 def _change_rows(memory: dict[str, Any]) -> list[tuple[str, str]]:
-    if memory["fits"] == "yes":
-        return []
     fits = {"yes": "fits", "tight": "tight", "no": "does not fit alone"}
-    rows = [
+    return [
         (change["settings"], f"{gib(change['peak'])}, {fits[change['fits']]}")
         for change in memory["changes"][:MAX_CHANGES]
     ]
-    for name, end in (("together", "fits together"), ("more_gpus", "on each GPU, fits")):
-        if memory[name] is not None:
-            comma = "" if name == "more_gpus" else ","
-            rows.append((memory[name]["settings"], f"{gib(memory[name]['peak'])}{comma} {end}"))
-    return rows
 
 
 def _time_sentence(plan: dict[str, Any]) -> str:

@@ -68,7 +68,6 @@ class Training:
         frozen_weights: bytes per weight of an adapter's base.
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
         accumulates: several micro-batches per step, so that gradients exist during a forward pass.
-        step_rows: rows per optimizer step in all processes; None = unknown.
         past: earlier copies of the trained weights in host memory (rollout.behind + 1, or 0).
         summed: bytes per element of DeepSpeed's accumulated gradients from stage 2 on.
         processes: GPUs of the training.
@@ -98,7 +97,6 @@ class Training:
     gpu: bool = True
     offload_optimizer: bool = False
     offload_weights: bool = False
-    step_rows: int | None = None
     summed: Literal[2, 4] = 4
     past: int = 0
 
@@ -499,24 +497,17 @@ def _vllm_term(sampling: Sampling, gpu_bytes: int) -> Term:
     )
 
 
-@dataclass(frozen=True)
-class VllmShortage:
-    """A share of a GPU that cannot hold vLLM's weights, in bytes, and the minimum ``gpu_memory`` that can."""
-
-    share: int
-    weights: int
-    least: float
-
-
-def vllm_shortage(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> VllmShortage | None:
-    """Return the shortage if vLLM's share of a GPU cannot hold the weights, else None."""
+def vllm_shortage(
+    model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int
+) -> dict[str, float] | None:
+    """Return vLLM's `share` and its `weights` in bytes, and the `least` gpu_memory, if the share cannot hold them."""
     if sampling.engine != "vllm_colocate":
         return None
     share, weights = round(sampling.gpu_memory * gpu_bytes), training.compute * model.parameters
     if share >= weights:
         return None
     # 10% more for the keys and values of a few rows.
-    return VllmShortage(share, weights, math.ceil(20 * 1.1 * weights / gpu_bytes) / 20)
+    return {"share": share, "weights": weights, "least": math.ceil(20 * 1.1 * weights / gpu_bytes) / 20}
 
 
 def _local_sampler_terms(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlvr_cli.config.evaluation import HeldOutConfig
+from rlvr_cli.config.optimizer import ScaledRate
 from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
@@ -171,20 +172,7 @@ def plan_memory(
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     estimate = estimate_memory(model, training, sampling, device.bytes)
     fits = advice.check_fit(model, training, sampling, device.bytes)
-    short = vllm_shortage(model, training, sampling, device.bytes)
-    changes: tuple[advice.SettingsChange, ...] = ()
-    combined = more = None
-    if fits != "yes":
-        changes = advice.find_single_changes(model, training, sampling, device.bytes)
-        # Adapters change the training, and offloading is slow: also offer alternatives.
-        preferred = [
-            change for change in changes if "adapter" not in change.settings and "offload" not in change.settings
-        ]
-        if not any(change.fits == "yes" for change in preferred):
-            combined = advice.combine_changes(model, training, sampling, device.bytes)
-            if combined in changes:
-                combined = None
-            more = advice.find_gpu_count(model, training, sampling, device.bytes) if device.gpu else None
+    changes = () if fits == "yes" else advice.find_single_changes(model, training, sampling, device.bytes)
     return {
         "device": "gpu" if device.gpu else "cpu",
         "available": device.bytes,
@@ -196,12 +184,10 @@ def plan_memory(
         "terms": [asdict(term) for term in estimate.terms],
         "host": estimate.host.bytes,
         "host_why": estimate.host.why,
-        "vllm_shortage": None if short is None else asdict(short),
+        "vllm_shortage": vllm_shortage(model, training, sampling, device.bytes),
         "setting": {**asdict(training), "engine": sampling.engine, "rollout_rows": sampling.rows},
         "prompt_tokens_assumed": assumed,
         "changes": [asdict(change) for change in changes],
-        "together": None if combined is None else asdict(combined),
-        "more_gpus": None if more is None else asdict(more),
     }
 
 
@@ -214,27 +200,18 @@ def _count_parameters(model_source: ArchitectureInfo, training: Training) -> dic
 
 def _peak_learning_rate(config: Config, model: Architecture | None) -> float | None:
     """Return the peak learning rate; None if it depends on an unknown number of parameters."""
-
-    class Unknown(Exception):
-        pass
-
-    def parameters() -> int:
-        if model is None:
-            raise Unknown
-        return model.parameters
-
-    try:
-        return config.learning_rate.peak(parameters)
-    except Unknown:
+    lr = config.optimizer.lr
+    if model is None and isinstance(lr, ScaledRate) and lr.scale_from.this_model is None:
         return None
+    return config.learning_rate.peak(lambda: 0 if model is None else model.parameters)
 
 
 def _estimate_time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
     if speed is None:
         return None
     completions = _sampled_per_rollout(config) * config.train.rollouts
-    estimate = estimate_duration(completions, config.rollout.max_new_tokens, speed)
-    return {**asdict(speed), "seconds_at_most": estimate.at_most, "seconds_expected": estimate.expected}
+    at_most, expected = estimate_duration(completions, config.rollout.max_new_tokens, speed)
+    return {**asdict(speed), "seconds_at_most": at_most, "seconds_expected": expected}
 
 
 DEFAULT_GPU_BYTES = 80 * GIB
@@ -333,7 +310,6 @@ def training_settings(config: Config, device: Device, prompt_tokens: int | None 
         gpu=device.gpu,
         offload_optimizer=offload_optimizer,
         offload_weights=offload_weights,
-        step_rows=batch.step_batch,
         summed=4 if accumulates_in_float32(deepspeed_settings(config.launch) or {}) else 2,
         past=config.rollout.behind + 1 if config.rollout.behind and method.samples else 0,
     )
@@ -401,14 +377,6 @@ class Speed:
     tokens_per_completion: float | None = None
 
 
-@dataclass(frozen=True)
-class Duration:
-    """Seconds of a training: ``at_most`` with completions of full length, ``expected`` with measured lengths."""
-
-    at_most: float
-    expected: float | None
-
-
 def parse_speed(text: str | None) -> Speed | None:
     """Parse `--speed`: tokens per second, or a run to measure. Raises UserError for anything else."""
     if text is None:
@@ -451,8 +419,8 @@ def measure_speed(run: RunDir) -> Speed:
     return Speed(tokens / seconds, source, sum(lengths.values()) / len(lengths))
 
 
-def estimate_duration(completions: int, tokens_each: int, speed: Speed) -> Duration:
-    """Estimate the time of ``completions`` completions of at most ``tokens_each`` tokens at ``speed``."""
+def estimate_duration(completions: int, tokens_each: int, speed: Speed) -> tuple[float, float | None]:
+    """Return the seconds of ``completions`` of ``tokens_each`` tokens, and of the measured length (None: unknown)."""
     mean = speed.tokens_per_completion
     expected = None if mean is None else completions * min(mean, tokens_each) / speed.tokens_per_second
-    return Duration(completions * tokens_each / speed.tokens_per_second, expected)
+    return completions * tokens_each / speed.tokens_per_second, expected

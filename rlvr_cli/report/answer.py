@@ -147,19 +147,18 @@ def _write_short(comparison: TaskComparison, rows: Others) -> str:
     metric, base = comparison.scores.metric, comparison.scores.baseline
     many = len(rows) > MOST_NAMED
     groups: dict[tuple[bool, str], list[str]] = {}
-    unseen: list[str] = []
-    unknown: list[str] = []
-    single: list[str] = []
     for row, contrast in rows:
-        verdict = contrast.verdict
-        if verdict in ("higher", "lower", "uncertain"):
-            key = (verdict == "uncertain", comparative(metric, contrast.difference.value))
+        if contrast.verdict in ("higher", "lower", "uncertain"):
+            key = (contrast.verdict == "uncertain", comparative(metric, contrast.difference.value))
             groups.setdefault(key, []).append(row.arm)
-        elif verdict == "single":
-            difference = format_signed(metric, contrast.difference)
-            single.append(f"{capitalize(these_runs(comparison, row.arm))}: {difference}.")
-        else:
-            (unseen if verdict == "unseen" else unknown).append(row.arm)
+    unseen, unknown = (
+        [row.arm for row, contrast in rows if contrast.verdict == verdict] for verdict in ("unseen", "unknown")
+    )
+    single = [
+        f"{capitalize(these_runs(comparison, row.arm))}: {format_signed(metric, contrast.difference)}."
+        for row, contrast in rows
+        if contrast.verdict == "single"
+    ]
     verdicts = []
     for (uncertain, than), arms in sorted(groups.items(), key=lambda item: item[0][0]):
         verb = "may be" if uncertain else "is" if len(arms) == 1 else "are"

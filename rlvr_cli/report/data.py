@@ -132,22 +132,20 @@ def _check_readiness(
     runs = [run for arm in arms for run in arm.runs.values()]
     unfinished = [run for run in runs if statuses[run.path] != "finished"]
     done = runs if request.unfinished else [run for run in runs if run not in unfinished]
-    ready = [run for run in done if _is_evaluated(run, request)]
+    ready = [run for run in done if has_evaluation(run.dir.eval_dir if request.match is None else run.dir.held_out_dir)]
     unevaluated = [run for run in done if run not in ready]
     kind = "evaluation" if request.match is None else "held-out evaluation from training"
     left_out = [f"not compared, without {kind}: {_join_paths(unevaluated)}."] if unevaluated else []
     if out := [run for run in runs if run not in done]:
         left_out.append(f"not compared, unfinished: {_join_paths(out)}.")
+    resumed = [sweep_command(run.dir.path) or f"rlvr train --resume {shlex.quote(run.path)}" for run in unfinished]
+    started = [plan.command for folder, plan in sweeps.items() if _find_unstarted(folder, plan)]
     return Readiness(
         runs=tuple(ready),
         unfinished=(*_describe_unfinished(unfinished, statuses), *_describe_unstarted(sweeps)),
         left_out=tuple(left_out),
         obstacles=tuple(_find_obstacles(request, arms, ready)) if len(arms) > 1 else (),
-        commands=tuple(
-            dict.fromkeys(
-                [*map(_resume_command, unfinished), *_start_commands(sweeps), *_eval_commands(unevaluated, request)]
-            )
-        ),
+        commands=tuple(dict.fromkeys([*resumed, *started, *_eval_commands(unevaluated, request)])),
     )
 
 
@@ -170,10 +168,6 @@ def _find_obstacles(request: CompareRequest, arms: Sequence[Arm], ready: Sequenc
     if not request.unpaired and (unpaired := [arm.name for arm in ready_arms if not set(arm.runs) & set(base)]):
         return [f"runs are paired by seed, and {ellipsize(unpaired, MOST)} and {baseline} have no seed in common yet."]
     return []
-
-
-def _is_evaluated(run: Run, request: CompareRequest) -> bool:
-    return has_evaluation(run.dir.eval_dir if request.match is None else run.dir.held_out_dir)
 
 
 def _describe_unfinished(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:
@@ -199,14 +193,6 @@ def _describe_unstarted(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
 def _find_unstarted(folder: Path, plan: SweepPlan) -> list[str]:
     sweep = SweepDir(folder)
     return [trial.name for trial in plan.named if not sweep.run_dir(trial).manifest_path.exists()]
-
-
-def _start_commands(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
-    return [plan.command for folder, plan in sweeps.items() if _find_unstarted(folder, plan)]
-
-
-def _resume_command(run: Run) -> str:
-    return sweep_command(run.dir.path) or f"rlvr train --resume {shlex.quote(run.path)}"
 
 
 def _eval_commands(runs: Sequence[Run], request: CompareRequest) -> list[str]:

@@ -29,7 +29,7 @@ from rlvr_cli.store.evaluation import (
     read_undamaged,
 )
 from rlvr_cli.store.find import Run
-from rlvr_cli.store.metrics import bounds, held_out_accuracy
+from rlvr_cli.store.metrics import accuracy_of, bounds, held_out_accuracy
 from rlvr_cli.store.training import BUDGETS, filter_step_rows
 from rlvr_cli.store.values import problem_values, resolve_metric
 
@@ -96,7 +96,7 @@ def final_accuracy(setting: EvaluatedSetting) -> tuple[str, str] | None:
     `avg@8 is 0.733 after training.` and `avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)`
     """
     ids, metrics = _intersect(setting)
-    metric = _find_accuracy(metrics)
+    metric = accuracy_of(metrics)
     if not ids or metric is None:
         return None
     (evaluations,) = setting.arms.values()
@@ -111,14 +111,10 @@ def final_accuracy(setting: EvaluatedSetting) -> tuple[str, str] | None:
 def mean_accuracies(setting: EvaluatedSetting) -> tuple[str, dict[str, CrossedEstimate]]:
     """Return the name of the common accuracy, and its mean by arm; empty without common problems."""
     ids, metrics = _intersect(setting)
-    metric = _find_accuracy(metrics)
+    metric = accuracy_of(metrics)
     if not ids or metric is None:
         return "", {}
     return metric, {name: _estimate_mean(metric, evaluations, ids) for name, evaluations in setting.arms.items()}
-
-
-def _find_accuracy(metrics: Sequence[str]) -> str | None:
-    return next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
 
 
 def _intersect(setting: EvaluatedSetting) -> tuple[list[str], list[str]]:
@@ -336,20 +332,14 @@ def _count_rollouts(run: Run, evaluation: Evaluation) -> int:
     return int(max(ends, default=run.manifest["rollout"]))
 
 
-@dataclass(frozen=True)
-class Budgets:
-    """Comparison at equal budgets; ``table``: None without any. ``without``: a reason per budget without comparison."""
+def compare_at_budgets(data: ReportData) -> tuple[Table | None, list[str]]:
+    """Return each arm's difference at the largest common budgets, and why there is none at other budgets.
 
-    table: Table | None
-    without: tuple[str, ...]
-
-
-def compare_at_budgets(data: ReportData) -> Budgets:
-    """Return each arm's difference at the largest common budget; empty without common held-out evaluations."""
-    if data.comparison is None or data.request.match is not None:
-        return Budgets(None, ())
-    if not all(has_evaluation(run.dir.held_out_dir) for run in data.readiness.runs):
-        return Budgets(None, ())
+    Nothing without common held-out evaluations.
+    """
+    evaluated = all(has_evaluation(run.dir.held_out_dir) for run in data.readiness.runs)
+    if data.comparison is None or data.request.match is not None or not evaluated:
+        return None, []
     base = data.comparison.scores.baseline
     request = replace(data.request, baseline=base, benchmark=None, where=(), power=None, permutation=False)
     comparisons, without = dict[str, TaskComparison](), list[str]()
@@ -358,7 +348,7 @@ def compare_at_budgets(data: ReportData) -> Budgets:
             comparisons[budget] = compare_task(read_task(replace(request, match=budget), data.readiness.runs))
         except UserError as error:
             without.append(f"No comparison at equal {budget}: {' '.join(error.problems)}")
-    return Budgets(_make_budgets_table(comparisons, base) if comparisons else None, tuple(without))
+    return _make_budgets_table(comparisons, base) if comparisons else None, without
 
 
 def _make_budgets_table(comparisons: Mapping[str, TaskComparison], base: str) -> Table:

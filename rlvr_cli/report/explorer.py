@@ -45,16 +45,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Explorer:
-    """``charts``, ``completions``: compressed JSON in base64, or empty; ``summary``: the number of completions."""
-
-    arms: tuple[str, ...]
-    charts: str
-    completions: str
-    summary: str
-
-
-@dataclass(frozen=True)
 class ArmIndices:
     """Indices of arms by name, and by rows and columns of tables, to hide them."""
 
@@ -86,8 +76,11 @@ def make_explorer(
     evaluations: Sequence[EvaluatedSetting],
     changes: Mapping[str, MetricChange],
     problems: list[str],
-) -> Explorer:
-    """Return the explorer of a page; errors of damaged files are added to ``problems``."""
+) -> dict[str, Any]:
+    """Return the data of a page's script: `charts` and `completions` as compressed JSON in base64, or empty.
+
+    Errors of damaged files are added to ``problems``.
+    """
     points = {
         chart.key: [
             {"title": panel.title, "axis": panel.axis, "frame": panel.frame, "lines": list(map(vars, panel.lines))}
@@ -96,7 +89,7 @@ def make_explorer(
         for chart in charts
     }
     completions, summary = _pack_completions(names, _find_sources(data, evaluations, changes, problems), problems)
-    return Explorer(tuple(names), _pack(points), completions, summary)
+    return {"arms": names, "charts": _pack(points), "completions": completions, "summary": summary}
 
 
 def _find_sources(
@@ -121,11 +114,11 @@ def _find_sources(
 def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems: list[str]) -> tuple[str, str]:
     """Return all completions by problem up to ``MOST_BYTES``, and a sentence on their number."""
     sources = [source for source in sources if (source.evaluation.folder / "samples.jsonl").exists()]
-    # Index of the source, rank of the problem in its set, and fields of a completion.
-    rows: list[tuple[int, int, dict[str, Any]]] = []
+    # Index of the source, and fields of a completion.
+    rows: list[tuple[int, dict[str, Any]]] = []
     for index, source in enumerate(sources):
         try:
-            rows += [(index, 0, _sample_fields(sample)) for sample in source.evaluation.samples]
+            rows += [(index, _sample_fields(sample)) for sample in source.evaluation.samples]
         except RunError as error:
             problems.append(str(error))
         except (KeyError, TypeError) as error:
@@ -137,7 +130,7 @@ def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems:
     sets = list(dict.fromkeys(source.problem_set for source in sources))
     ranked = [
         (index, ranks[key], row)
-        for index, _, row in rows
+        for index, row in rows
         if (key := (sources[index].problem_set, row["problem"])) in ranks
     ]
     ranked.sort(key=lambda entry: (sets.index(sources[entry[0]].problem_set), entry[1]))
@@ -158,7 +151,7 @@ def _pack_completions(names: Sequence[str], sources: Sequence[Source], problems:
 
 
 def _rank_problems(
-    sources: Sequence[Source], rows: Sequence[tuple[int, int, Mapping[str, Any]]]
+    sources: Sequence[Source], rows: Sequence[tuple[int, Mapping[str, Any]]]
 ) -> dict[tuple[str, str], int]:
     """Rank the problems of each set, by set and id: problems with different answers first."""
     order: dict[tuple[str, str], int] = {}
@@ -166,7 +159,7 @@ def _rank_problems(
         for rank, problem in enumerate(source.evaluation.rows):
             order.setdefault((source.problem_set, problem.id), rank)
     answers: dict[tuple[str, str], set[str | None]] = {}
-    for index, _, row in rows:
+    for index, row in rows:
         answers.setdefault((sources[index].problem_set, row["problem"]), set()).add(row["answer"])
     counts = Counter[str]()
     ranks = {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlvr_cli.compare.document import task_tables
 from rlvr_cli.compare.results import TaskComparison
@@ -14,7 +14,7 @@ from rlvr_cli.compare.words import baseline_cost, describe_comparison, power_lin
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import to_one_line, unique_labels
-from rlvr_cli.report.answer import PageAnswer, make_answer
+from rlvr_cli.report.answer import make_answer
 from rlvr_cli.report.charts.chart import MOST_SHOWN, Chart
 from rlvr_cli.report.charts.cost import cost_figure
 from rlvr_cli.report.charts.effects import effects_figure
@@ -23,7 +23,6 @@ from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import (
-    Budgets,
     EvaluatedSetting,
     changes_table,
     compare_at_budgets,
@@ -32,17 +31,16 @@ from rlvr_cli.report.evaluations import (
     metrics_table,
     select_evaluations,
 )
-from rlvr_cli.report.explorer import ArmIndices, Explorer, index_arms, make_explorer
+from rlvr_cli.report.explorer import ArmIndices, index_arms, make_explorer
 from rlvr_cli.report.provenance import (
-    Commands,
     differences_table,
     environment_table,
     make_commands,
     runs_table,
     settings_table,
 )
-from rlvr_cli.report.training import AlertReport, cost_table, find_alerts, mean_cost, rollout_metrics_table, sum_costs
-from rlvr_cli.store.completions import SampledCompletions, bin_names, sampled_completions
+from rlvr_cli.report.training import cost_table, find_alerts, mean_cost, rollout_metrics_table, sum_costs
+from rlvr_cli.store.completions import bin_names, sampled_completions
 
 SECTIONS = {
     "differences": "Differences",
@@ -60,53 +58,11 @@ SECTIONS = {
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Page:
-    """The content for the template.
+def make_page(data: ReportData, output: Path | None = None) -> dict[str, Any]:
+    """Return the content of a report by its name in the template. Raises UserError for damaged records.
 
-    Attributes:
-        unfinished: lines on unfinished runs. obstacles: why there is no comparison; missing: the commands for one.
-        changes: held-out metrics before and after. rollouts: the same for the training rollouts.
-        comparison: the tables of `rlvr compare`, with the lines ``above`` and ``below`` them. budgets: the same at
-            equal budget. metrics: all metrics by evaluation setting.
+    ``output``: the path of the page unless the default.
     """
-
-    answer: PageAnswer
-    unfinished: tuple[str, ...]
-    obstacles: tuple[str, ...]
-    missing: tuple[str, ...]
-    again: str
-    changes: Table | None
-    figures: Figures
-    rollouts: Table | None
-    comparison: tuple[Table, ...]
-    above: tuple[str, ...]
-    below: tuple[str, ...]
-    budgets: Budgets
-    metrics: tuple[Table, ...]
-    cost: Table | None
-    alerts: AlertReport
-    differences: Table | None
-    settings: Table
-    environment: Table
-    runs: Table
-    commands: tuple[Commands, ...]
-    notes: tuple[str, ...]
-    explorer: Explorer
-    indices: ArmIndices
-
-    @property
-    def bins(self) -> list[str]:
-        """Names of the probability bins in the legend of the completions."""
-        return bin_names()
-
-    @property
-    def sections(self) -> list[tuple[str, str]]:
-        return [(key, title) for key, title in SECTIONS.items() if key != "differences" or self.figures.effects]
-
-
-def make_page(data: ReportData, output: Path | None = None) -> Page:
-    """Return the page of a report; ``output``: its path unless the default. Raises UserError for damaged records."""
     problems: list[str] = []
     changes = {arm.name: change for arm in data.arms if (change := measure_change(arm, data.request.root, problems))}
     evaluations = select_evaluations(data, problems)
@@ -117,37 +73,39 @@ def make_page(data: ReportData, output: Path | None = None) -> Page:
     indices = index_arms(data, names)
     spent = sum_costs(data, problems)
     figures = _draw_figures(data, names, indices, evaluations, spent, problems)
-    charts = [*figures.learning, *figures.over_k, *filter(None, [figures.cost])]
+    charts = [*figures["learning"], *figures["over_k"], *filter(None, [figures["cost"]])]
     explored = make_explorer(data, names, charts, evaluations, changes, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     comparison, ready = data.comparison, data.readiness
     groups = make_commands(data, evaluations, output)
-    return Page(
-        answer=make_answer(data, changes, evaluations),
-        unfinished=ready.unfinished,
-        obstacles=ready.obstacles,
-        missing=ready.commands if ready.obstacles else (),
-        again=groups[-1].lines[-1],
-        changes=changes_table(changes) if len(data.arms) > 1 else None,
-        figures=figures,
-        rollouts=rollout_metrics_table(data),
-        comparison=tuple(_comparison_tables(comparison)) if comparison else (),
-        above=(*describe_comparison(comparison)[1:], *power_lines(comparison)) if comparison else (),
-        below=tuple(_make_footnotes(comparison)) if comparison else (),
-        budgets=compare_at_budgets(data),
-        metrics=tuple(table for setting in evaluations if (table := metrics_table(setting)) is not None),
-        cost=cost_table(data, spent),
-        alerts=alerts,
-        differences=differences_table(data),
-        settings=settings_table(data),
-        environment=environment_table(data),
-        runs=runs_table(data),
-        commands=tuple(groups),
-        notes=_make_notes(data),
-        explorer=explored,
-        indices=indices,
-    )
+    return {
+        "answer": make_answer(data, changes, evaluations),
+        "unfinished": ready.unfinished,
+        "obstacles": ready.obstacles,
+        "missing": ready.commands if ready.obstacles else (),
+        "again": groups[-1][1][-1],
+        "changes": changes_table(changes) if len(data.arms) > 1 else None,
+        "figures": figures,
+        "rollouts": rollout_metrics_table(data),
+        "comparison": tuple(_comparison_tables(comparison)) if comparison else (),
+        "above": (*describe_comparison(comparison)[1:], *power_lines(comparison)) if comparison else (),
+        "below": tuple(_make_footnotes(comparison)) if comparison else (),
+        "budgets": compare_at_budgets(data),
+        "metrics": tuple(table for setting in evaluations if (table := metrics_table(setting)) is not None),
+        "cost": cost_table(data, spent),
+        "alerts": alerts,
+        "differences": differences_table(data),
+        "settings": settings_table(data),
+        "environment": environment_table(data),
+        "runs": runs_table(data),
+        "commands": tuple(groups),
+        "notes": _make_notes(data),
+        "explorer": explored,
+        "indices": indices,
+        "bins": bin_names(),
+        "sections": [(key, title) for key, title in SECTIONS.items() if key != "differences" or figures["effects"]],
+    }
 
 
 def _comparison_tables(comparison: TaskComparison) -> list[Table]:
@@ -173,34 +131,6 @@ def _make_notes(data: ReportData) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*data.notes, *data.readiness.left_out, *compared]))
 
 
-@dataclass(frozen=True)
-class ArmCompletions:
-    """An arm's training completions; ``title``: names of the arm and its run."""
-
-    arm: int
-    title: str
-    sampled: SampledCompletions
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Charts by section; an arm has the same colour in all. ``over_k_of``: title of the evaluations over k."""
-
-    learning: tuple[Chart, ...]
-    over_k: tuple[Chart, ...]
-    over_k_of: str
-    effects: Chart | None
-    cost: Chart | None
-    reasons: Chart | None
-    completions: tuple[ArmCompletions, ...]
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """Sentences common to the captions of all learning curves."""
-        first, *others = self.learning
-        return tuple(text for text in first.sentences if others and all(text in chart.sentences for chart in others))
-
-
 def _draw_figures(
     data: ReportData,
     names: Sequence[str],
@@ -208,8 +138,12 @@ def _draw_figures(
     evaluations: Sequence[EvaluatedSetting],
     spent: Mapping[str, Sequence[Mapping[str, float]]],
     problems: list[str],
-) -> Figures:
-    """Draw all charts, with these ``names`` of the arms; errors of damaged records are appended to ``problems``."""
+) -> dict[str, Any]:
+    """Draw the charts by their names in the template, an arm in the same colour in all.
+
+    Args:
+        names: of the arms in the charts. problems: errors of damaged records are appended.
+    """
     named = list(zip(names, data.arms, strict=True))
     arms = {name: list(arm.runs.values()) for name, arm in named}
     completions = []
@@ -217,25 +151,35 @@ def _draw_figures(
         run = next(iter(arm.runs.values()))
         sampled = _try(partial(sampled_completions, run.dir), None, problems)
         if sampled is not None:
-            completions.append(ArmCompletions(index, f"{arm.name}: {run.dir.name}", sampled))
+            completions.append({"arm": index, "title": f"{arm.name}: {run.dir.name}", "sampled": sampled})
     # A chart shows one setting.
     setting = evaluations[0] if evaluations else None
     evaluated = {name: setting.arms.get(arm.name, ()) if setting else () for name, arm in named}
     metric, means = mean_accuracies(setting) if setting else ("", {})
-    return Figures(
-        learning=tuple(_try(partial(learning_figures, arms, data.request.match or "rollouts"), [], problems)),
-        over_k=tuple(_try(partial(over_k_figures, evaluated), [], problems)),
-        over_k_of=setting.title if setting else "",
-        effects=effects_figure(data.comparison, indices.by_name) if data.comparison else None,
-        cost=cost_figure(
+    learning: list[Chart] = _try(partial(learning_figures, arms, data.request.match or "rollouts"), [], problems)
+    over_k: list[Chart] = _try(partial(over_k_figures, evaluated), [], problems)
+    return {
+        "learning": learning,
+        "shared": _shared_sentences(learning),
+        "over_k": over_k,
+        "over_k_of": setting.title if setting else "",
+        "effects": effects_figure(data.comparison, indices.by_name) if data.comparison else None,
+        "cost": cost_figure(
             {name: mean_cost(spent[arm.name]) for name, arm in named if arm.name in spent},
             metric,
             {name: means[arm.name] for name, arm in named if arm.name in means},
             names,
         ),
-        reasons=_try(partial(reasons_figure, arms), None, problems),
-        completions=tuple(completions),
-    )
+        "reasons": _try(partial(reasons_figure, arms), None, problems),
+        "completions": completions,
+    }
+
+
+def _shared_sentences(charts: Sequence[Chart]) -> list[str]:
+    """Return the sentences common to the captions of several charts."""
+    if len(charts) < 2:
+        return []
+    return [text for text in charts[0].sentences if all(text in chart.sentences for chart in charts)]
 
 
 def _try(make: Callable[[], T], fallback: T, problems: list[str]) -> T:

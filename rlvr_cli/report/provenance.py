@@ -6,7 +6,6 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -160,18 +159,16 @@ def _format_setting(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-@dataclass(frozen=True)
-class Commands:
-    title: str
-    lines: tuple[str, ...]
+# A title and command lines.
+Commands = tuple[str, Sequence[str]]
 
 
 def make_commands(data: ReportData, evaluations: Sequence[EvaluatedSetting], output: Path | None) -> list[Commands]:
     """Return the commands that finish the runs, reproduce them, and write this page (to ``output``, if set)."""
     request = data.request
-    groups = []
+    groups = list[Commands]()
     if data.readiness.commands:
-        groups.append(Commands("Finish and evaluate the remaining runs", data.readiness.commands))
+        groups.append(("Finish and evaluate the remaining runs", data.readiness.commands))
     swept = {path: plan for path, plan in data.sweeps.items() if _is_unchanged(path, plan)}
     paths = [shlex.quote(f"{AGAIN}/{plan.name}") for plan in swept.values()]
     train = [_sweep_command(plan) for plan in swept.values()]
@@ -180,26 +177,29 @@ def make_commands(data: ReportData, evaluations: Sequence[EvaluatedSetting], out
     for run in single:
         train.append(f"rlvr train -c {shlex.quote(str(run.dir.config_path))} run.dir={shlex.quote(folders[run.path])}")
         paths.append(shlex.quote(f"{folders[run.path]}/{run.dir.name}"))
-    groups.append(Commands(f"Train again, in the folder `{AGAIN}`", tuple(train)))
+    groups.append((f"Train again, in the folder `{AGAIN}`", tuple(train)))
     lines = []
     for run in data.runs:
         plan = swept.get(run.dir.path.parent)
         if plan is None or plan.eval is None:
             name = f"{AGAIN}/{plan.name}/{run.dir.name}" if plan else f"{folders[run.path]}/{run.dir.name}"
             lines += [
-                shlex.join(eval_command(name, run, evaluation)) for evaluation in _filter_by_run(run, evaluations)
+                shlex.join(eval_command(name, run, evaluation))
+                for setting in evaluations
+                for evaluation in setting.evaluations
+                if run.dir.path in evaluation.folder.parents
             ]
     if lines:
-        groups.append(Commands("Evaluate the new runs", tuple(lines)))
+        groups.append(("Evaluate the new runs", tuple(lines)))
     options = option_arguments(request)
     names = " ".join(dict.fromkeys(paths))
     # The new runs are named by path, not by name in --runs.
     without_root = options[: options.index("--runs")] if "--runs" in options else options
     title = "Compare the new runs" if data.comparison else "Report on the new runs"
-    groups.append(Commands(title, _result_commands(data, names, without_root, ["--output", "report.html"])))
+    groups.append((title, _result_commands(data, names, without_root, ["--output", "report.html"])))
     names = " ".join(shlex.quote(name) for name in request.names)
     target = ["--output", str(output)] if output else []
-    groups.append(Commands("This page, from the same records", _result_commands(data, names, options, target)))
+    groups.append(("This page, from the same records", _result_commands(data, names, options, target)))
     return groups
 
 
@@ -210,20 +210,21 @@ def _result_commands(data: ReportData, names: str, options: Sequence[str], outpu
 
 def option_arguments(request: CompareRequest) -> list[str]:
     """Return the options of a request as command-line arguments, `--runs` last."""
-    words = []
-    for option, value in (
-        ("--baseline", request.baseline),
-        ("--metric", request.metric),
-        ("--benchmark", request.benchmark),
-        ("--match", request.match if request.level is None else f"{request.match}@{request.level}"),
-    ):
-        words += [option, value] if value is not None else []
-    words += ["--by", ",".join(request.by)] if request.by else []
+    values: dict[str, object] = {
+        "--baseline": request.baseline,
+        "--metric": request.metric,
+        "--benchmark": request.benchmark,
+        "--match": request.match if request.level is None else f"{request.match}@{request.level}",
+        "--by": ",".join(request.by) or None,
+    }
+    words = [word for option, value in values.items() if value is not None for word in (option, str(value))]
     words += [word for value in request.where for word in ("--where", value)]
     words += ["--power", str(request.power)] if request.power is not None else []
-    words += ["--common-problems"] if request.common_problems else []
-    words += ["--unpaired"] if request.unpaired else []
-    words += ["--unfinished"] if request.unfinished else []
+    words += [
+        f"--{name.replace('_', '-')}"
+        for name in ("common_problems", "unpaired", "unfinished")
+        if getattr(request, name)
+    ]
     return [*words, *(["--runs", str(request.root)] if request.root != Path("runs") else [])]
 
 
@@ -252,10 +253,6 @@ def _assign_folders(runs: Sequence[Run]) -> dict[str, str]:
         number = names[run.dir.name]
         folders[run.path] = AGAIN if number == 1 else f"{AGAIN}-{number}"
     return folders
-
-
-def _filter_by_run(run: Run, evaluations: Sequence[EvaluatedSetting]) -> list[Evaluation]:
-    return [each for setting in evaluations for each in setting.evaluations if run.dir.path in each.folder.parents]
 
 
 def eval_command(name: str, run: Run, evaluation: Evaluation) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.collapse.alerts import Alert, AlertMonitor
@@ -27,43 +26,33 @@ _PHASES = {"rollout": "sampling time", "verify": "verification time"}
 
 def rollout_metrics_table(data: ReportData) -> Table | None:
     """Return metrics of the sampled completions at the start and the end of training; None without a step."""
-    arms = {arm.name: [_Window.of(rows) for rows in _metric_rows(arm) if rows] for arm in data.arms}
-    arms = {name: windows for name, windows in arms.items() if windows}
+    arms = {arm.name: [rows for rows in _metric_rows(arm) if rows] for arm in data.arms}
+    arms = {name: runs for name, runs in arms.items() if runs}
     rows = []
     for key, metric in METRICS.items():
         if metric.training or metric.curve:
-            cells = [_format_change(windows, key, f"{{:.{metric.decimals}f}}") for windows in arms.values()]
+            cells = [_format_change(runs, key, f"{{:.{metric.decimals}f}}") for runs in arms.values()]
             if any(cell != NONE for cell in cells):
                 rows.append([metric.label, *cells])
     if not rows:
         return None
-    sizes = sorted({window.size for windows in arms.values() for window in windows})
+    sizes = sorted({len(_last_rollouts(rows)) for runs in arms.values() for rows in runs})
     span = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     last = "the last rollout" if sizes[-1] == 1 else f"the mean of the last {span} rollouts"
     note = f"From the first rollout to {last} of each run; mean over an arm's runs."
     return Table("Training rollouts, start and end", ("metric", *arms), rows, note=note)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """A run's metrics of the first and of the last ``size`` rollouts."""
-
-    first: MetricRows
-    last: MetricRows
-    size: int
-
-    @classmethod
-    def of(cls, rows: MetricRows) -> _Window:
-        rollouts = 1 + max(row["rollout"] for row in rows)
-        size = window_size(rollouts)
-        first = [row for row in rows if row["rollout"] == 0]
-        return cls(first, [row for row in rows if row["rollout"] >= rollouts - size], size)
+def _last_rollouts(rows: MetricRows) -> range:
+    rollouts = 1 + max(row["rollout"] for row in rows)
+    return range(rollouts - window_size(rollouts), rollouts)
 
 
-def _format_change(windows: Sequence[_Window], key: str, form: str) -> str:
+def _format_change(runs: Sequence[MetricRows], key: str, form: str) -> str:
+    """Return a metric in the first and in the last rollouts, the mean over ``runs``."""
     first, last = (
-        _mean([_mean([finite(row.get(key)) for row in rows]) for rows in ends])
-        for ends in ([window.first for window in windows], [window.last for window in windows])
+        _mean([_mean([finite(row.get(key)) for row in rows if row["rollout"] in span]) for rows, span in spans])
+        for spans in ([(rows, range(1)) for rows in runs], [(rows, _last_rollouts(rows)) for rows in runs])
     )
     return NONE if first is None or last is None else f"{form.format(first)} → {form.format(last)}"
 
@@ -142,18 +131,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(numbers) / len(numbers) if numbers else None
 
 
-@dataclass(frozen=True)
-class AlertReport:
-    """The alerts of the runs: sentences on all arms, on active (``collapsed``) and on past ones (``resolved``)."""
+def find_alerts(data: ReportData, problems: list[str]) -> dict[str, Any]:
+    """Return sentences on the alerts of all arms (`verdicts`), active and past ones, and their `table`, if any.
 
-    verdicts: tuple[str, ...]
-    collapsed: tuple[str, ...]
-    resolved: tuple[str, ...]
-    table: Table | None
-
-
-def find_alerts(data: ReportData, problems: list[str]) -> AlertReport:
-    """Compute the alerts of all runs; errors of damaged records are added to ``problems``."""
+    Errors of damaged records are added to ``problems``.
+    """
     rows, verdicts, collapsed, resolved = list[tuple[str, ...]](), list[str](), list[str](), list[str]()
     for arm in data.arms:
         active, past = dict[str, list[str]](), dict[str, list[str]]()
@@ -169,7 +151,7 @@ def find_alerts(data: ReportData, problems: list[str]) -> AlertReport:
         resolved += before
     header = ("run", "arm", "alert", "first rollout", "evidence", "status")
     table = Table("Alerts and their evidence", header, rows, texts=(1, 2, 4, 5)) if rows else None
-    return AlertReport(tuple(verdicts), tuple(collapsed), tuple(resolved), table)
+    return {"verdicts": verdicts, "collapsed": collapsed, "resolved": resolved, "table": table}
 
 
 def summarize_no_signal(run: Run) -> str | None:
@@ -182,11 +164,6 @@ def summarize_no_signal(run: Run) -> str | None:
 
 def compute_alerts(run: Run, problems: list[str]) -> list[Alert]:
     """Compute the alerts of a run; errors of damaged records are appended to ``problems``."""
-    for row in run.steps.metrics:
-        for name in ("accuracy", "entropy", "length", "reward"):
-            if row.get(name) is not None and finite(row[name]) is None:
-                problems.append(f"{run.dir.metrics_path}: {name} is {row[name]!r}, not a number. The file was altered.")
-                return []
     try:
         return _make_monitor(run).alerts()
     except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError) as error:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,31 +21,14 @@ from rlvr_cli.report.page import make_page
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from rlvr_cli.report.page import Page
-
 NAME = "report.html"
 # In print, tables with more columns become a paragraph per row.
 MOST_COLUMNS = 9
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@dataclass(frozen=True)
-class WrittenReport:
-    """A page on disk, with the texts of its summary."""
-
-    path: str
-    bytes: int
-    question: str
-    answer: str
-    sentences: tuple[str, ...]
-    unfinished: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def write_report(request: CompareRequest, output: Path | None = None) -> WrittenReport:
-    """Write the page atomically, replacing an existing one. Raises UserError with all problems."""
+def write_report(request: CompareRequest, output: Path | None = None) -> dict[str, Any]:
+    """Write the page atomically, replacing an existing one; return its path, size and summary. Raises UserError."""
     if output is not None:
         _check_path(output)
     data = read_report_data(request)
@@ -56,14 +38,15 @@ def write_report(request: CompareRequest, output: Path | None = None) -> Written
     page = make_page(data, output)
     text = render(page)
     write_text(path, text)
-    return WrittenReport(
-        path=str(path),
-        bytes=len(text.encode()),
-        question=page.answer.question,
-        answer=page.answer.short,
-        sentences=tuple(sentence.text for sentence in page.answer.sentences),
-        unfinished=page.unfinished,
-    )
+    answer = page["answer"]
+    return {
+        "path": str(path),
+        "bytes": len(text.encode()),
+        "question": answer.question,
+        "answer": answer.short,
+        "sentences": [sentence.text for sentence in answer.sentences],
+        "unfinished": page["unfinished"],
+    }
 
 
 def _check_path(output: Path) -> None:
@@ -86,7 +69,7 @@ def _default_path(runs: Sequence[Path]) -> Path:
     return folders[0] / NAME
 
 
-def render(page: Page) -> str:
+def render(page: dict[str, Any]) -> str:
     """Render the page as deterministic HTML.
 
     Everything except the charts' markup is escaped; invisible characters are shown as escapes such as `\\x1b`.
@@ -95,7 +78,7 @@ def render(page: Page) -> str:
 
     environment = template_environment(TEMPLATES, autoescape=True, finalize=_escape)
     environment.filters["code"] = _mark_code
-    environment.globals["arms"] = page.indices
+    environment.globals["arms"] = page["indices"]
     environment.globals["dash"] = lambda arm: " ".join(map(str, dash(arm)))
     environment.filters["css"] = lambda name: "".join(f"\\{ord(letter):x} " for letter in escape_control(name))
     environment.globals["columns"] = MOST_COLUMNS

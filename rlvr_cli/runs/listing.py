@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -56,7 +55,11 @@ def find_newest_unfinished(root: Path) -> RunDir:
     runs = [summarize_run(run.path) for run in list_runs(root)]
     unfinished = [summary for summary in runs if summary["status"] not in ("finished", SUBMITTED, DAMAGED)]
     if not unfinished:
-        raise UserError(_no_resumable_run(root, runs))
+        finished = [run["path"] for run in runs if run["status"] == "finished"]
+        hint = "`rlvr train` starts one."
+        if finished:
+            hint = f"To extend the newest finished run: rlvr train --resume {finished[-1]} train.rollouts=N"
+        raise UserError(f"--resume: no run in {root} can be continued. {hint}")
     newest = unfinished[-1]
     if newest["status"] == "running":
         raise UserError(
@@ -64,16 +67,6 @@ def find_newest_unfinished(root: Path) -> RunDir:
             "(see `rlvr runs watch`), or pass another run."
         )
     return RunDir(Path(newest["path"]))
-
-
-def _no_resumable_run(root: Path, runs: list[dict[str, Any]]) -> str:
-    if not runs:
-        return f"--resume: no run in {root}. `rlvr train` starts one."
-    finished = [run for run in runs if run["status"] == "finished"]
-    extend = f" To extend the newest: rlvr train --resume {finished[-1]['path']} train.rollouts=N" if finished else ""
-    counts = Counter(str(run["status"]) for run in runs)
-    summary = ", ".join(f"{number} {status}" for status, number in counts.items())
-    return f"--resume: no run in {root} can be continued. Runs there: {summary}.{extend}"
 
 
 def find_run_folders(root: Path) -> dict[str, Path]:

@@ -24,14 +24,16 @@ def read_trials(folder: Path) -> dict[str, Any]:
     """Return the content of trials.json. Raises RunError if it is missing, damaged or of another format."""
     path = folder / TRIALS
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        fault = other_format(content)
+        unnamed = not fault and not all({"name", "method"} <= trial.keys() for trial in content["trials"])
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
-    if isinstance(content, dict) and (fault := other_format(content)):
+    if fault:
         raise RunError(f"{folder}: {fault}.")
-    if problem := _find_problem(content):
-        raise RunError(f"{path}: cannot be read ({problem}). The file was altered.")
-    return content  # type: ignore[no-any-return]
+    if unnamed:
+        raise RunError(f"{path}: cannot be read (a trial has no name or method). The file was altered.")
+    return content
 
 
 def attempts_path(folder: Path, trial: str) -> Path:
@@ -58,16 +60,3 @@ def evaluation_command(content: Mapping[str, Any]) -> str:
         copied = {**content, "file": file.name}
         return f"rlvr config recipes {shlex.quote(name)} > {shlex.quote(file.name)} && {evaluation_command(copied)}"
     return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(file))} && {resume_command(content)}"
-
-
-def _find_problem(content: Any) -> str | None:
-    if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
-        return "it has no list of trials"
-    for key in ("given", "eval"):
-        if not isinstance(content.get(key) or [], list):
-            return f"its {key} is not a list"
-    for number, trial in enumerate(content["trials"], start=1):
-        missing = [key for key in ("name", "method") if not isinstance(trial, dict) or key not in trial]
-        if missing:
-            return f"its trial {number} has no {', '.join(missing)}"
-    return None

@@ -115,7 +115,7 @@ def grid_document(sweep: Sweep, options: WorkerOptions, *, submit: bool, speed: 
             estimate_duration(config.batch.completions * config.train.rollouts, config.rollout.max_new_tokens, speed)
             for config in configs
         ]
-        seconds = sum(time.at_most if time.expected is None else time.expected for time in times) / workers
+        seconds = sum(at_most if expected is None else expected for at_most, expected in times) / workers
     scripts = render_scripts(sweep, folder, prepared.plan, options) if submit else []
     reported = reported_tables(sweep.file, {trial.row for trial in sweep.trials})
     trials = [{**trial.as_json(), **{key: getattr(trial.status.entry, key) for key in COSTS}} for trial in progress]

@@ -33,7 +33,7 @@ from rlvr_cli.sweeps.objective import (
     Objective,
     eval_arguments,
     eval_problems,
-    pruning_problems,
+    held_out_problems,
     read_objective,
     trial_benchmarks,
 )
@@ -248,7 +248,7 @@ def _search_problems(sweep: Sweep) -> list[SpecProblem]:
         message = "search: must have an end; set `trials` (configurations) or `budget` (rollouts)"
         problems.append((location, message))
     if spec.search.pruning is not None and spec.objective is not None:
-        lines = pruning_problems(spec.objective.metric, configs)
+        lines = held_out_problems(spec.objective.metric, configs, pruning=True)
         problems += [(file.location("search", "pruning"), line) for line in lines]
     return problems
 

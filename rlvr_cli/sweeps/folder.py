@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.files import append_jsonl, is_held, lock_folder, read_jsonl, truncate_jsonl, write_json
 from rlvr_cli.core.recipes import config_file
@@ -54,6 +55,11 @@ class Entry:
     def train_arguments(self) -> list[str]:
         files = [argument for file in self.base for argument in ("-c", file)]
         return [*files, *(["--method", self.option] if self.option else []), *self.overrides]
+
+    def load_config(self, *overrides: str) -> Config:
+        """Load the trial's configuration, with further ``overrides``. Raises UserError."""
+        files = [Path(file) for file in self.base]
+        return load_config(files, self.option, overrides=[*self.overrides, *overrides], import_files=True)
 
 
 @dataclass(frozen=True)

@@ -169,19 +169,19 @@ def read_objective(
     return Objective(spec.metric, of, bool(higher), where), []
 
 
-def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
-    """Return why held-out evaluations cannot prune trials."""
-    problems = []
-    for config in configs:
-        every, rollouts = config.validation.every, config.train.rollouts
-        if not 0 < every < rollouts:
-            problems.append(
-                "search.pruning: needs a held-out evaluation before the end of the training "
-                f"(validation.every={every}, train.rollouts={rollouts}); "
-                "set validation.every to the rollouts between them"
-            )
-        problems += _recording_problems(metric, config) if every else []
-    return list(dict.fromkeys(problems))
+def held_out_problems(metric: str, configs: Sequence[Config], *, pruning: bool = False) -> list[str]:
+    """Return why held-out evaluations in training cannot rank trials by the metric, or prune them."""
+    late = [config for config in configs if not 0 < config.validation.every <= config.train.rollouts - pruning]
+    if late:
+        problem = "objective: no held-out evaluation in training"
+        if pruning:
+            problem = "search.pruning: needs a held-out evaluation before the end of the training"
+        every, rollouts = late[0].validation.every, late[0].train.rollouts
+        return [
+            f"{problem} (validation.every={every}, train.rollouts={rollouts}); set validation.every to the rollouts "
+            "between them"
+        ]
+    return [problem for config in configs for problem in _recording_problems(metric, config)]
 
 
 def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
@@ -197,13 +197,7 @@ def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, 
     if at_k(spec.metric) is None and spec.metric not in names:
         return [_unknown_metric(f"unknown metric {spec.metric}", spec.metric, names)]
     if of == HELD_OUT:
-        late = [config for config in configs if not 0 < config.validation.every <= config.train.rollouts]
-        if late:
-            return [
-                f"objective: no held-out evaluation in training (validation.every={late[0].validation.every}, "
-                f"train.rollouts={late[0].train.rollouts}); set validation.every to the rollouts between them"
-            ]
-        return [problem for config in configs for problem in _recording_problems(spec.metric, config)]
+        return held_out_problems(spec.metric, configs)
     if evaluation is None:
         return ["objective: finished trials are not evaluated; set `eval`, as {pass_at: [1, 8]}"]
     benchmarks = {trial_benchmarks(evaluation, config) for config in configs}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.launch import SlurmConfig
-from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl
@@ -125,12 +124,7 @@ def submit_retry(folder: SweepDir, names: Sequence[str], options: WorkerOptions)
         lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
         entries = reopen_trials(folder, plan, names)
         try:
-            configs = {
-                entry.id: load_config(
-                    [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
-                )
-                for entry in entries
-            }
+            configs = {entry.id: entry.load_config() for entry in entries}
             resources = _check_resources(configs, plan.slots, lambda key: str(folder.path))
             waiting = [entry for entry in entries if entry.name not in queued]
             return _submit(folder, plan, waiting, resources, options)

@@ -13,7 +13,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rlvr_cli.config.load import load_config
 from rlvr_cli.core.files import is_held, wait_for_release
 from rlvr_cli.core.layers import format_override
 from rlvr_cli.launch.slurm import write_initial_files
@@ -61,9 +60,7 @@ class _MultiNodeWorker(SweepWorker):
         first = super()._train_command(entry, run)
         if not run.manifest_path.exists():
             run_keys = [format_override("run.dir", str(self.sweep.path)), format_override("run.name", entry.name)]
-            files = [Path(file) for file in entry.base]
-            config = load_config(files, entry.option, None, None, [*entry.overrides, *run_keys], import_files=True)
-            fill = partial(write_initial_files, config, command=["rlvr", *first])
+            fill = partial(write_initial_files, entry.load_config(*run_keys), command=["rlvr", *first])
             create_run(self.sweep.path, entry.name, overwrite=False, fill=fill)
         return ["train", *self.flags, "--resume", str(run.path)]
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import check_no_link, wait_for_release
 from rlvr_cli.core.layers import format_override
@@ -95,13 +94,10 @@ class SweepWorker:
         clear_incomplete(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
-        config = load_config(
-            [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
-        )
-        if config_digest(config) != entry.id:
+        if (digest := config_digest(entry.load_config())) != entry.id:
             raise UserError(
                 f"{entry.name}: its configuration has changed since the sweep started (hash "
-                f"{config_digest(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
+                f"{digest}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
                 "the file again."
             )
         run_keys = [format_override("run.dir", str(self.sweep.path)), format_override("run.name", entry.name)]
@@ -116,7 +112,7 @@ class SweepWorker:
         check_no_link(output)
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
-                self._program(arguments),
+                [sys.executable, "-m", "rlvr_cli", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -131,9 +127,6 @@ class SweepWorker:
                 if os.getppid() != self.parent:
                     self.child.kill()
                     os._exit(1)
-
-    def _program(self, arguments: list[str]) -> list[str]:
-        return [sys.executable, "-m", "rlvr_cli", *arguments]
 
     def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True

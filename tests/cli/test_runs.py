@@ -128,7 +128,7 @@ def test_a_terminal_gets_colours_and_no_escape_of_a_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path, "red\x1b[31m-and-a-name-that-takes-most-of-the-line")
-    monkeypatch.setattr("rlvr_cli.cli.runs.is_terminal", lambda stream: True)
+    monkeypatch.setattr("rlvr_cli.cli.output.is_terminal", lambda stream: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     for columns in ("60", "80", "200"):

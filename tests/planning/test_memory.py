@@ -285,10 +285,6 @@ def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> Non
     assert "model.adapter=qlora" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
     assert "launch.deepspeed=zero3-offload" in fitting
-    more = advice.find_gpu_count(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
-    assert more is not None
-    assert more.settings.endswith("launch.deepspeed=zero3")
-    assert more.peak <= 0.9 * 80 * GIB
 
 
 def test_advised_settings_are_settings() -> None:
@@ -308,7 +304,6 @@ def test_advised_settings_are_settings() -> None:
         told.add((model, training, sampling))
         found = plan_memory(model, training, sampling, device, assumed=False)
         said = [change["settings"] for change in found["changes"]]
-        said += [found[name]["settings"] for name in ("together", "more_gpus") if found[name]]
         assert said or found["fits"] != "no", name
         for settings in said:
             load_config([row], overrides=[*overrides, *re.split(r" (?=[a-z_]+[.=])", settings)])
@@ -320,4 +315,3 @@ def test_what_deepspeed_does_not_divide_is_never_told_to_be(undivided: dict[str,
     training = replace(ONE_GPU, **undivided, strategy="ddp", processes=4)
     changes = advice.find_single_changes(SEVEN, training, Sampling("local", 64), 8 * GIB)
     assert not any("deepspeed" in change.settings for change in changes)
-    assert advice.find_gpu_count(SEVEN, training, Sampling("local", 64), 8 * GIB) is None

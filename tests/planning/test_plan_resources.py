@@ -152,9 +152,7 @@ def test_speed_of_a_run(tmp_path: Path) -> None:
     # The first rollout warms up. The others: 8 completions of 20 and of 40 tokens in 4 + 6 seconds.
     assert speed.tokens_per_second == pytest.approx((8 * 20 + 8 * 40) / 10)
     assert speed.tokens_per_completion == 30
-    time = estimate_duration(1000, 100, speed)
-    assert time.at_most == pytest.approx(1000 * 100 / 48)
-    assert time.expected == pytest.approx(1000 * 30 / 48)
+    assert estimate_duration(1000, 100, speed) == pytest.approx((1000 * 100 / 48, 1000 * 30 / 48))
 
 
 def test_a_share_for_vllm_that_cannot_hold_the_weights_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:

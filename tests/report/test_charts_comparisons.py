@@ -52,8 +52,8 @@ def test_every_k_is_of_the_same_samples_with_the_interval_over_runs_and_problems
             for right in row
         ]
         assert column(majority, "mean")[place] == f"{100 * np.mean(votes):.1f}%"
-    assert "3 runs x 6 problems x 6 samples" in passed.caption
-    assert "Not evaluated: lopti." in passed.caption
+    assert "3 runs x 6 problems x 6 samples" in " ".join(passed.sentences)
+    assert "Not evaluated: lopti." in " ".join(passed.sentences)
 
 
 def test_where_samples_differ_in_number_all_runs_give_the_first_that_all_have(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_where_samples_differ_in_number_all_runs_give_the_first_that_all_have(tm
     assert column(passed, "samples k", arm="grpo") == ["1", "2", "4"]
     # The first of these samples are the right ones, so of 6 right ones in 6 there are 4 in 4.
     assert column(passed, "mean", arm="grpo")[0] == f"{100 * np.mean([0, 1, 1, 2, 3, 4]) / 4:.1f}%"
-    assert "for one run over problems alone" in passed.caption
+    assert "for one run over problems alone" in " ".join(passed.sentences)
 
 
 def test_one_sample_has_no_k_and_damaged_samples_are_named(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_reasons_are_the_first_rollout_and_the_last_ones(tmp_path: Path) -> None
         f"{100 * high:.1f}%",
         "3",
     )
-    assert "Never observed: too_long." in figure.caption
+    assert "Never observed: too_long." in " ".join(figure.sentences)
     assert {"correct", "wrong", "a", "b"} <= set(texts(figure))
     # Of few runs each is drawn, in place of an interval as wide as the chart.
-    assert "Ticks: single runs" in figure.caption and "is in the table." in figure.caption
+    assert "Ticks: single runs" in " ".join(figure.sentences) and "is in the table." in " ".join(figure.sentences)

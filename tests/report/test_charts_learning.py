@@ -37,7 +37,7 @@ def test_the_line_is_the_mean_over_runs_and_the_band_students_interval(tmp_path:
     assert column(figure, "low") == [f"{value:.4g}" for value in low]
     assert column(figure, "high") == [f"{value:.4g}" for value in high]
     assert set(column(figure, "runs")) == {"3"}
-    assert "mean over 3 runs" in figure.caption
+    assert "mean over 3 runs" in " ".join(figure.sentences)
     # The picture is the same numbers on a linear scale.
     slope, start = np.polyfit(table.mean(0), heights(figure), 1)
     assert slope > 0
@@ -50,7 +50,7 @@ def test_a_mean_ends_where_the_shortest_run_does_and_the_others_go_on_thin(tmp_p
     long = charted(tmp_path, "long", [{"reward": 1.0}, {"reward": 3.0}, {"reward": 9.0}])
     figure = by_key(learning_figures({"a": [short, same, long], "b": [long]}))["reward"]
     assert column(figure, "mean", arm="a") == ["1", "2"]
-    assert "a at 2 rollouts" in figure.caption
+    assert "a at 2 rollouts" in " ".join(figure.sentences)
     # The three thin runs of a; the longest goes on after the mean.
     assert sorted(one.count("L") + 1 for one in thin_lines(figure)) == [2, 2, 3]
 
@@ -68,7 +68,7 @@ def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Pa
     )
     assert column(figure, "low") == low and column(figure, "high") == high
     assert 0.95 < (ends[1].high or 0.0) < 1.0 and 0.3 < (ends[2].high or 0.0) < 0.5
-    assert "95% interval over a rollout's problems is in the table" in figure.caption
+    assert "95% interval over a rollout's problems is in the table" in " ".join(figure.sentences)
     # It is no band: it would fill the chart, and says nothing of other runs.
     assert not any(one.get("fill") == "var(--c0)" for one in elements(figure))
     (panel,) = figure.panels
@@ -108,7 +108,7 @@ def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_pa
         assert row.mean.low is not None and row.mean.high is not None
         ends = {"mean": row.mean.value, "low": row.mean.low, "high": row.mean.high}
         assert last == {name: f"{100 * value:.1f}%" for name, value in ends.items()}
-    assert "over runs and problems" in figure.caption
+    assert "over runs and problems" in " ".join(figure.sentences)
     # Without the problems' values there are the runs' means alone.
     shutil.rmtree(arms["grpo"][0].dir.held_out_dir)
     arms["grpo"][0] = found(arms["grpo"][0].dir)
@@ -116,7 +116,7 @@ def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_pa
     means = [sum(counts[seed]) / 24 for seed in range(3)]
     low, _ = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
     assert column(figure, "low", arm="grpo")[0] == f"{100 * max(0.0, low):.1f}%"
-    assert "over runs alone" in figure.caption
+    assert "over runs alone" in " ".join(figure.sentences)
 
 
 def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) ->
     for name, key in (("mean", "value"), ("low", "low"), ("high", "high")):
         assert column(figure, name) == [f"{100 * end[key]:.1f}%" for end in ends.values()]
     assert "pass@4" in texts(figures["held-out-pass-at-k"])
-    assert "over problems" in figure.caption
+    assert "over problems" in " ".join(figure.sentences)
     (run.dir.held_out_dir / "rollout-000002" / "metrics.json").write_text("[]")
     with pytest.raises(RunError, match="rollout-000002"):
         learning_figures({"a": [found(run.dir)]})
@@ -152,8 +152,8 @@ def test_what_is_no_finite_number_is_left_out_and_said(tmp_path: Path) -> None:
     run = charted(tmp_path, "r", rows)
     figures = by_key(learning_figures({"a": [run], "b": [charted(tmp_path, "empty", [])]}))
     assert column(figures["grad-norm"], "rollouts") == ["1", "7"]
-    assert "Dropped: 5 non-finite values" in figures["grad-norm"].caption
-    assert "No values: b." in figures["grad-norm"].caption
+    assert "Dropped: 5 non-finite values" in " ".join(figures["grad-norm"].sentences)
+    assert "No values: b." in " ".join(figures["grad-norm"].sentences)
     # Nothing finite, nothing recorded.
     assert "entropy" not in figures
     assert "reward" not in figures
@@ -165,8 +165,8 @@ def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: 
     values = generator.normal(1.0, 0.1, 2000)
     values[777] = 5.0
     figure = by_key(learning_figures({"a": [charted(tmp_path, "r", [{"reward": one} for one in values])]}))["reward"]
-    assert "50 rollouts" in figure.caption
-    assert "maximum" in figure.caption
+    assert "50 rollouts" in " ".join(figure.sentences)
+    assert "maximum" in " ".join(figure.sentences)
     raw, mean = heights(figure, width="0.8"), heights(figure)
     assert raw.max() > mean.max() + 50
     assert len(raw) <= 100

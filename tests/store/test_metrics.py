@@ -44,7 +44,7 @@ def test_a_metric_is_added_by_its_declaration_alone(tmp_path: Path, monkeypatch:
     rows = [{"answered": 0.5, "answered/se": 0.05}, {"answered": 0.75}]
     (figure,) = learning_figures({"a": [charted(tmp_path, "imitated", rows, method="sft")]})[-1:]
     assert (figure.key, figure.title) == ("answered", "Answered")
-    assert figure.caption.startswith("Right or wrong.") and "completions with an answer" in texts(figure)
+    assert " ".join(figure.sentences).startswith("Right or wrong.") and "completions with an answer" in texts(figure)
     assert column(figure, "mean") == ["50.0%", "75.0%"]
     # The interval over the prompts of the rollout that has a standard error.
     assert [low != "-" for low in column(figure, "low")] == [True, False]

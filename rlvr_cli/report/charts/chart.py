@@ -80,10 +80,6 @@ class Chart:
     table: tuple[tuple[str, ...], ...]
     arms: tuple[tuple[int, str], ...] = ()
 
-    @property
-    def caption(self) -> str:
-        return " ".join(self.sentences)
-
 
 def format_value(value: float | None, *, share: bool) -> str:
     """Format a share in percent with one decimal, another number with four digits; `-` if not finite."""

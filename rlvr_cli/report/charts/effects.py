@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison
-from rlvr_cli.compare.words import VERDICTS, decimals, format_p
+from rlvr_cli.compare.words import VERDICTS, format_p
 from rlvr_cli.core.text import count, shorten, to_one_line, unique_labels
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.chart import MOST_IN_ROW, Chart, DrawnPanel, Row, draw_rows
@@ -60,7 +60,7 @@ def _format_difference(contrast: Contrast, metric: str) -> str:
 
 
 def _format_signed(value: float | None, metric: str) -> str:
-    return "-" if value is None else f"{value:+z.{decimals(metric)}f}"
+    return "-" if value is None else f"{value:+z.{declared(metric).difference_decimals}f}"
 
 
 def _make_table(rows: Rows, metric: str, *, tested: bool) -> tuple[tuple[str, ...], ...]:

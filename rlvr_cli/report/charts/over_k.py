@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,13 +20,6 @@ from rlvr_cli.store.metrics import bounds
 Samples = Mapping[str, Sequence[tuple[str | None, bool]]]
 
 
-@dataclass(frozen=True)
-class _Kind:
-    name: str
-    meaning: str
-    value: Callable[[Sequence[tuple[str | None, bool]], int], float]
-
-
 def _pass(samples: Sequence[tuple[str | None, bool]], k: int) -> float:
     return pass_at_k(len(samples), sum(right for _, right in samples), k)
 
@@ -36,10 +28,11 @@ def _majority(samples: Sequence[tuple[str | None, bool]], k: int) -> float:
     return majority_at_k([answer for answer, _ in samples], [right for _, right in samples], k)
 
 
-_KINDS = (
-    _Kind("pass", "the probability that at least one of k samples is correct", _pass),
-    _Kind("maj", "the probability that the majority of k samples is correct (ties lose, so k = 2 is low)", _majority),
-)
+# By metric: its value for a problem's samples and k, and its meaning.
+_KINDS: dict[str, tuple[Callable[[Sequence[tuple[str | None, bool]], int], float], str]] = {
+    "pass": (_pass, "the probability that at least one of k samples is correct"),
+    "maj": (_majority, "the probability that the majority of k samples is correct (ties lose, so k = 2 is low)"),
+}
 
 
 def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Chart]:
@@ -86,7 +79,7 @@ def _read_samples(evaluation: Evaluation, ids: Sequence[str], n: int) -> Samples
 
 
 def _make_figure(
-    kind: _Kind,
+    kind: str,
     tables: Mapping[str, Sequence[Samples]],
     names: Sequence[str],
     ids: Sequence[str],
@@ -95,9 +88,9 @@ def _make_figure(
 ) -> Chart:
     lines = [_make_line(names.index(name), to_one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
-    y = YAxis(f"{kind.name}@k", share=True)
+    y = YAxis(f"{kind}@k", share=True)
     panels = [Panel("", tuple(each.line for each in lines))]
-    key, title = f"{kind.name}-over-k", f"{kind.name}@k over k"
+    key, title = f"{kind}-over-k", f"{kind}@k over k"
     counts = {each.line.name: each.runs for each in lines}
     same = len(set(counts.values())) == 1
     runs = next(iter(counts.values()))
@@ -113,7 +106,7 @@ def _make_figure(
         else f"Band: {interval}; none where all values are equal."
     )
     caption = (
-        f"{kind.name}@k: {kind.meaning}.",
+        f"{kind}@k: {_KINDS[kind][1]}.",
         f"All k use the same {ks[-1]} samples per problem.",
         *(describe_crowd(len(lines)) or (drawn,)),
         *notes,
@@ -123,10 +116,10 @@ def _make_figure(
 
 
 def _make_line(
-    arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]
+    arm: int, name: str, runs: Sequence[Samples], kind: str, ids: Sequence[str], ks: Sequence[int]
 ) -> ArmLine:
-    scores = np.array([[[kind.value(run[problem], k) for k in ks] for problem in ids] for run in runs])
-    means = [arm_mean(scores[:, :, index], bounds=bounds(f"{kind.name}@{k}")) for index, k in enumerate(ks)]
+    scores = np.array([[[_KINDS[kind][0](run[problem], k) for k in ks] for problem in ids] for run in runs])
+    means = [arm_mean(scores[:, :, index], bounds=bounds(f"{kind}@{k}")) for index, k in enumerate(ks)]
     low, high = (
         np.array([np.nan if end is None else end for end in ends])
         for ends in ([mean.low for mean in means], [mean.high for mean in means])
