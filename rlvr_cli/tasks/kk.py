@@ -157,7 +157,31 @@ class KnightsAndKnaves(StratifiedTask):
         return None if self.reward == "zero_one" else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        return problem_from(fields, where)
+        """Return the problem of a row (docs/tasks/kk.md); the default id is ``where``. Raises UserError."""
+        question = fields.get("question", fields.get("quiz"))
+        missing = [] if question is not None else ["question"]
+        missing += [key for key in ("names", "solution") if key not in fields]
+        if missing:
+            raise MissingFields(where, missing, "a row needs question (or quiz), names and solution", fields)
+        names, solution = fields["names"], fields["solution"]
+        if not isinstance(question, str) or not question.strip():
+            raise UserError(f"{where}: question must be text")
+        if not _is_list_of(names, str) or not all(name.strip() for name in names) or len(set(names)) != len(names):
+            raise UserError(f"{where}: names must be a list of different names")
+        if not MIN_PEOPLE <= len(names) <= MAX_PEOPLE:
+            raise UserError(f"{where}: names must have {MIN_PEOPLE} to {MAX_PEOPLE} entries; got {len(names)}")
+        if not _is_list_of(solution, bool) or len(solution) != len(names):
+            raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one per name")
+        statements = None
+        if fields.get("statements") is not None:
+            statements = _parse_statements(fields["statements"], len(names))
+            if statements is None:
+                raise UserError(
+                    f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)"
+                )
+            if solve(statements) != [tuple(solution)]:
+                raise UserError(f"{where}: solution must be the only solution of statements")
+        return _make_problem(str(fields.get("id", where)), question, names, solution, statements)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         if self.style == "logic_rl":
@@ -288,32 +312,6 @@ def puzzle_of(problem: Problem) -> KKPuzzle:
     statements = _parse_statements(problem.data["statements"], len(names))
     assert statements is not None
     return KKPuzzle(tuple(names), statements, tuple(solution))
-
-
-def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """Return the problem of a row (docs/tasks/kk.md); the default id is ``where``. Raises UserError."""
-    question = fields.get("question", fields.get("quiz"))
-    missing = [] if question is not None else ["question"]
-    missing += [key for key in ("names", "solution") if key not in fields]
-    if missing:
-        raise MissingFields(where, missing, "a row needs question (or quiz), names and solution", fields)
-    names, solution = fields["names"], fields["solution"]
-    if not isinstance(question, str) or not question.strip():
-        raise UserError(f"{where}: question must be text")
-    if not _is_list_of(names, str) or not all(name.strip() for name in names) or len(set(names)) != len(names):
-        raise UserError(f"{where}: names must be a list of different names")
-    if not MIN_PEOPLE <= len(names) <= MAX_PEOPLE:
-        raise UserError(f"{where}: names must have {MIN_PEOPLE} to {MAX_PEOPLE} entries; got {len(names)}")
-    if not _is_list_of(solution, bool) or len(solution) != len(names):
-        raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one per name")
-    statements = None
-    if fields.get("statements") is not None:
-        statements = _parse_statements(fields["statements"], len(names))
-        if statements is None:
-            raise UserError(f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)")
-        if solve(statements) != [tuple(solution)]:
-            raise UserError(f"{where}: solution must be the only solution of statements")
-    return _make_problem(str(fields.get("id", where)), question, names, solution, statements)
 
 
 def _make_problem(
