@@ -22,16 +22,15 @@ from rlvr_cli.config.user_files import Imports, strip_folders
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import load_source_files
 from rlvr_cli.core.keys import Schema
-from rlvr_cli.core.layers import Layer, Merged, SetByUser, order_overrides, override_label, parse_override, validate
+from rlvr_cli.core.layers import Layer, Merged, order_overrides, override_label, parse_override, validate
 from rlvr_cli.core.recipes import config_file
-from rlvr_cli.core.section import Contradiction, Section
+from rlvr_cli.core.section import Section
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
-from rlvr_cli.methods.names import BASES, MethodName, MethodTables, nearest_method, parse_method_name, presets_of
+from rlvr_cli.methods.names import BASES, nearest_method, parse_method_name, presets_of
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.data import PUBLIC, is_fetched
-from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
@@ -107,7 +106,11 @@ def load(
         of_sources += [*of_row, *map(imports.layer, row.layers)]
     user_layers = [
         *of_sources,
-        *map(imports.layer, _option_layers({"method": method, "task": task, "model": model})),
+        *(
+            imports.layer(Layer(f"--{section} {name}", {section: {"name": name}}))
+            for section, name in (("method", method), ("task", task), ("model", model))
+            if name is not None
+        ),
         *map(imports.layer, order_overrides(KEYS, list(_override_layers(overrides, problems)))),
     ]
     merged = _merge(imports.schema, user_layers, presets=tuple(_preset_layers(imports, user_layers, of_task)))
@@ -116,18 +119,14 @@ def load(
     _add_environment(merged, files)
     unchecked = not import_files and imports.schema is not KEYS
     root = cast("type[Config]", imports.schema.root)
-    config, invalid = validate(root, merged, _skip_rules if unchecked else cross_field_problems)
+    # The keys of a user file are unknown until it is imported.
+    config, invalid = validate(root, merged, (lambda *_: []) if unchecked else cross_field_problems)
     problems += invalid
     if problems:
         raise ConfigError(problems)
     if config.task.data in written:
         config.task._written_data = written[config.task.data]
     return LoadedConfig(config, merged)
-
-
-def _skip_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Return no conflicts: the keys of a user file are unknown until it is imported."""
-    return []
 
 
 def dump_yaml(config: Config) -> str:
@@ -251,22 +250,6 @@ def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
     return None if moved_together else start
 
 
-def moved_run_warning(run: RunDir) -> str | None:
-    """Return a warning if the folder where the run was started is gone with files that it names; else None."""
-    values = parse(read_text(run.config_path)).data
-    start = _start_folder(run.config_path, values)
-    if start is None or start.is_dir():
-        return None
-    names = (name for _, _, name in _relative_paths(values))
-    lacking = [name for name in names if not Path(name).exists() and not looks_like_hub_id(name)]
-    if not lacking:
-        return None
-    return (
-        f"{run.path}: was started in {start}, which no longer exists; {', '.join(lacking)} of its configuration "
-        "is searched for in this folder. Change to the folder that has it, and give the run's path."
-    )
-
-
 def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield section, key and value of each relative path."""
     for *sections, key in _PATHS:
@@ -280,12 +263,6 @@ def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any],
         if of_preset or name in data_sets() or (sections == ["launch"] and not {".", os.sep} & {*name}):
             continue
         yield section, key, name
-
-
-def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
-    for section, name in options.items():
-        if name is not None:
-            yield Layer(f"--{section} {name}", {section: {"name": name}})
 
 
 def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) -> Iterable[Layer]:
@@ -354,7 +331,9 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
             raise UserError(f"method.name: {error}. {hint}.") from None
         # The name is reported; the other keys are checked against the nearest method.
         method = parse_method_name(nearest_method(name, tables) or _default_name("method"), tables)
-    yield from _method_layers(method, task, tables)
+    for preset in presets_of(method, tables):
+        for values in preset.values_for(task, method.base):
+            yield Layer(preset.label, {"method": values}, preset=True)
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -363,12 +342,6 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
     if own.get("name", name) != name:
         return {section: inner for section, inner in values.items() if section != "task"}
     return values
-
-
-def _method_layers(method: MethodName, task: str, tables: MethodTables) -> Iterable[Layer]:
-    for preset in presets_of(method, tables):
-        for values in preset.values_for(task, method.base):
-            yield Layer(preset.label, {"method": values}, preset=True)
 
 
 def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section: str) -> Layer:
