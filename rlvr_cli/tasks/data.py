@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.files import (
     ENDINGS,
@@ -405,5 +405,5 @@ def split_in_name(path: Path) -> str | None:
 
 def hash_split(key: str) -> Split:
     """Assign a split to a key by its SHA-256: test 1/8, dev 1/8, train 6/8."""
-    bucket = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] % 8
+    bucket = int(text_digest(key)[:2], 16) % 8
     return "test" if bucket == 0 else "dev" if bucket == 1 else "train"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.base import RuleKey, Task
@@ -187,7 +187,7 @@ class AnswerTask(Task):
 
     def belongs_to_dev(self, problem: Problem) -> bool:
         # Not the hash's first byte, which assigns splits in unmarked files.
-        return hashlib.sha256(problem.question.encode("utf-8", "surrogatepass")).digest()[1] % 8 == 1
+        return int(text_digest(problem.question)[2:4], 16) % 8 == 1
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Return the prompt. ``template: none`` bypasses the chat template, as AR-Lopti does for base models."""

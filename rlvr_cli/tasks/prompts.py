@@ -9,12 +9,9 @@ from typing import Any, Final
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
-# Limits for rendering a prompt with a user's template (it takes milliseconds), and the length of any prompt.
-MOST_SECONDS = 10.0
+# The length of any prompt.
 MOST_CHARACTERS = 1_000_000
-TEMPLATE_MIB = 1024
 # The prompt style of models without `rlvr_prompt_style` in their config.json: English.
 DEFAULT_STYLE: Final = "logic_rl"
 
@@ -158,37 +155,48 @@ def apply_chat_template(tokenizer: Any, messages: Sequence[Message], options: Ma
     return text
 
 
-class TemplateRenderer:
-    """Renders a Jinja template of the configuration in a worker, since compiling evaluates its constants."""
+def find_template_error(template: str) -> str | None:
+    """Return an error in a template of the configuration (syntax, filters, tests), or None, without evaluating it."""
+    from jinja2 import TemplateSyntaxError, nodes
 
-    def __init__(self, template: str) -> None:
-        target = Target("rlvr_cli.workers.template:make_handler", template, trusted=True, purpose="renders prompts")
-        self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
-        self._failure = ""
-
-    def render(self, columns: Mapping[str, Any], where: str) -> str:
-        """Render the template for a row. Raises UserError; after an exceeded limit, for every further row."""
-        location = f"{where}: task.prompt_template"
-        if not self._failure:
-            try:
-                text, error = self._pool.submit(dict(columns)).result()
-            except JobTimeout:
-                self._failure = f"{location} takes more than {MOST_SECONDS:g} s for a row."
-            except JobError as ended:
-                self._failure = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
-        if self._failure:
-            raise UserError(self._failure)
-        if error:
-            raise UserError(f"{location}: {error} (the row has {', '.join(columns)})")
-        if len(text) > MOST_CHARACTERS:
-            raise UserError(f"{location} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
-        if not text.strip():
-            raise UserError(f"{location} writes an empty prompt")
-        return str(text)
+    environment = _template_environment()
+    try:
+        for node in environment.parse(template).find_all((nodes.Filter, nodes.Test)):
+            kind = "filter" if isinstance(node, nodes.Filter) else "test"
+            if node.name not in (environment.filters if kind == "filter" else environment.tests):
+                return f'line {node.lineno}: unknown {kind} "{node.name}"'
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    except (RecursionError, ValueError) as error:
+        return f"it cannot be read ({error})"  # nested too deeply, or a number of too many digits
+    return None
 
 
-# A process per template.
-template_renderer = lru_cache(maxsize=8)(TemplateRenderer)
+def render_template(template: str, columns: Mapping[str, Any], where: str) -> str:
+    """Render a template of the configuration for the row at ``where``. Raises UserError."""
+    location = f"{where}: task.prompt_template"
+    try:
+        text = str(_compile_template(template).render(columns))
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise UserError(f"{location}: {reason} (the row has {', '.join(columns)})") from error
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(f"{location} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
+    if not text.strip():
+        raise UserError(f"{location} writes an empty prompt")
+    return text
+
+
+@lru_cache(maxsize=8)
+def _compile_template(template: str) -> Any:
+    return _template_environment().from_string(template)
+
+
+def _template_environment() -> Any:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
 _ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
