@@ -331,7 +331,7 @@ def test_a_hub_id_has_a_configuration_and_a_revision_and_offline_is_one_message(
     assert parse_hub_id("o/n@refs/convert/parquet") == ("o/n", None, "refs/convert/parquet")
     assert not looks_like_hub_id("owner/name.csv") and not looks_like_hub_id("a/b/c")
     assert run(["tasks", "show", "math", "task.data=owner/name"]) == 2
-    assert "HF_HUB_OFFLINE is set, so only cached data sets can be loaded" in " ".join(capsys.readouterr().err.split())
+    assert "OfflineModeIsEnabled" in " ".join(capsys.readouterr().err.split())
 
 
 def test_csv_is_text_and_an_empty_id_is_none(tmp_path: Path) -> None:
