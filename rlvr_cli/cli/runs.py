@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.cells import cell_len
 
 from rlvr_cli.cli import runs_samples, runs_watch
 from rlvr_cli.cli.command import App
@@ -31,7 +32,6 @@ from rlvr_cli.core.errors import RunError, UserError, collect_problems
 from rlvr_cli.core.terminal import (
     GAP,
     Cell,
-    cell_width,
     format_state,
     is_terminal,
     table_lines,
@@ -276,20 +276,20 @@ def _print_runs(runs: list[dict[str, Any]]) -> None:
 def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
     """Return the table with full names; common values stand above it, and names on separate lines if needed."""
     lines = table_lines(TITLES, rows, None, colours)
-    if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
+    if max(map(cell_len, table_lines(TITLES, rows, None))) <= columns:
         return lines
     constant = [column for column in _CONSTANT_COLUMNS if len({row[column] for row in rows}) == 1 and len(rows) > 1]
     header = escape_for_terminal(", ".join(f"{TITLES[column]} {rows[0][column]}" for column in constant))
     before = [wrap_text(header, columns), ""] if constant else []
     remaining = [column for column in range(len(TITLES)) if column not in (*constant, _STEP)]
     titles, cells = [TITLES[column] for column in remaining], [[row[column] for column in remaining] for row in rows]
-    if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
+    if max(map(cell_len, table_lines(titles, cells, None))) <= columns:
         return [*before, *table_lines(titles, cells, None, colours)]
     # The remaining columns in one line, or in two: numbers, then method, task and model.
     about = [column for column in _CONSTANT_COLUMNS if column in remaining]
     others = [column for column in remaining[1:] if column not in about]
     groups = [others + about]
-    if sum(max(cell_width(str(row[column])) + GAP for row in [TITLES, *rows]) for column in groups[0]) > columns:
+    if sum(max(cell_len(str(row[column])) + GAP for row in [TITLES, *rows]) for column in groups[0]) > columns:
         groups = [others, about] if about else [others]
     below = [
         table_lines(
