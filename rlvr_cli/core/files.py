@@ -280,8 +280,6 @@ def wait_for_release(folder: Path, seconds: float) -> bool:
 
 def finite(value: Any) -> float | None:
     """Return a finite number as a float, None for any other value."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -334,19 +332,12 @@ def resolve_output(path: Path) -> Path:
 
 def _write_problem(path: Path) -> str | None:
     target = Path(os.path.realpath(path))
-    try:
-        kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
-    except OSError as error:
-        return f"cannot be written ({error.strerror or error}). Choose another."
-    if stat.S_ISDIR(kind):
-        return "is a folder. Name a file."
-    if not stat.S_ISREG(kind):
-        return "is a pipe or a device. Name a file."
+    if os.path.lexists(target) and not target.is_file():
+        return "is not a regular file. Name another."
     existing = next(folder for folder in target.parents if os.path.lexists(folder))
-    if not existing.is_dir():
-        return f"cannot be written ({existing} is not a folder). Choose another."
-    if not os.access(existing, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        return "cannot be written (Permission denied). Choose another."
+    writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    if not writable or (target.exists() and not os.access(target, os.W_OK)):
+        return f"cannot be written to {existing}. Choose another."
     return None
 
 

@@ -16,7 +16,6 @@ from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, yaml_text
 INCLUDE = "include"
 # A refused key: code in a configuration.
 CODE = "code"
-MAX_DEPTH = 20
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,6 @@ class _Loader:
         self.loaded.add(real)
         if above and not (is_yaml(str(file)) and is_yaml(real)) and not Path(real).is_dir():
             self.problems.append((origin, f"{prefix}must be named *.yaml or *.yml"))
-            return
-        if len(above) > MAX_DEPTH:
-            reason = f"{prefix}includes are nested deeper than {MAX_DEPTH} files"
-            self.problems.append((origin, reason))
             return
         try:
             text = read_config(file)

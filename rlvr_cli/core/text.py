@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -104,19 +103,10 @@ def shorten(text: str, limit: int) -> str:
 
 
 def unique_labels(names: Sequence[str], limit: int) -> dict[str, str]:
-    """Return a unique label of at most ``limit`` characters for each name.
-
-    Names that :func:`shorten` makes equal keep their differing part, or get a number.
-    """
+    """Return a label of at most ``limit`` characters for each name; numbered if :func:`shorten` makes some equal."""
     labels = {name: shorten(name, limit) for name in names}
-    unique, head = dict(labels), limit // 3
-    for name in names:
-        if equal := [other for other in names if other != name and labels[other] == labels[name]]:
-            common = max(len(os.path.commonprefix([name, other])) for other in equal)  # noqa: RUF071 - characters
-            start = max(head, common - limit // 4)
-            unique[name] = f"{name[:head]}…{name[start : start + limit - head - 1]}"
-    if len(set(unique.values())) == len(unique):
-        return unique
+    if len(set(labels.values())) == len(labels):
+        return labels
     return {name: f"{number}: {shorten(name, limit - 5)}" for number, name in enumerate(labels, start=1)}
 
 
