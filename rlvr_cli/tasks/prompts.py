@@ -10,8 +10,6 @@ from typing import Any, Final
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 
-# The length of any prompt.
-MOST_CHARACTERS = 1_000_000
 # The prompt style of models without `rlvr_prompt_style` in their config.json: English.
 DEFAULT_STYLE: Final = "logic_rl"
 
@@ -134,25 +132,12 @@ def _template_variables(templates: Iterable[str]) -> set[str]:
 
 
 def apply_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
-    """Render messages and the header of the assistant's turn.
-
-    Raises TemplateFailure if the template refuses the messages, UserError if it exceeds the limits.
-    """
-    # Imported here: read-only commands need no template engine.
-    from jinja2 import TemplateError
-
+    """Render messages and the header of the assistant's turn. Raises TemplateFailure if the template refuses them."""
     turns = [dict(message) for message in messages]
     try:
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **(options or {})))
-    except (MemoryError, RecursionError, OverflowError) as error:
-        raise UserError(
-            f"model: its chat template is too large to run ({error or type(error).__name__}), {_ADVICE}"
-        ) from error
-    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **(options or {})))
+    except Exception as error:
         raise TemplateFailure(str(error) or type(error).__name__) from error
-    if len(text) > MOST_CHARACTERS:
-        raise UserError(f"model: its chat template writes a prompt of {len(text):,} characters, {_ADVICE}")
-    return text
 
 
 def find_template_error(template: str) -> str | None:
@@ -180,8 +165,6 @@ def render_template(template: str, columns: Mapping[str, Any], where: str) -> st
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise UserError(f"{location}: {reason} (the row has {', '.join(columns)})") from error
-    if len(text) > MOST_CHARACTERS:
-        raise UserError(f"{location} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
     if not text.strip():
         raise UserError(f"{location} writes an empty prompt")
     return text
@@ -197,9 +180,6 @@ def _template_environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     return ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
-
-
-_ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
 
 
 def leading_bos(tokenizer: Any) -> str:
