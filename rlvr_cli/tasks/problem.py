@@ -141,10 +141,5 @@ class MissingFields(UserError):
 FEW_PROBLEMS = 30
 
 
-def small_sample_note(count: int) -> str:
-    """Return a note on wide intervals if ``count`` test rows are few, else ""."""
-    return f"{count} test rows make wide intervals" if 0 < count < FEW_PROBLEMS else ""
-
-
 # Fields that every row gets by default.
 _DEFAULT_FIELDS = ("id", "subgroup")

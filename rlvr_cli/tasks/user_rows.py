@@ -22,7 +22,7 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import strip_folder
 from rlvr_cli.tasks.base import Data, Task, extract_vote
 from rlvr_cli.tasks.hub import HubTable, list_hub_splits, parse_hub_id
-from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, small_sample_note
+from rlvr_cli.tasks.problem import FEW_PROBLEMS, DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import (
     chat_prompt,
     conversation_error,
@@ -75,7 +75,6 @@ class UserRows(Task):
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     runs_user_code: ClassVar = True
-    uniform_columns: ClassVar = True
     splits_train_file: ClassVar = True
     bypasses_template: ClassVar = {"chat_template": (False,)}
     neutral_keys: ClassVar = LIMIT_KEYS
@@ -258,11 +257,8 @@ class UserRows(Task):
                 counts[split] = len(super().load(split))
         counts["train"] = min(counts["train"], self.training_problems)
         rows = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
-        return (
-            f"{self.data}: {rows} rows; "
-            + "; ".join(filter(None, (rule, verdict, small_sample_note(counts["test"]))))
-            + "."
-        )
+        few = f"; {counts['test']} test rows make wide intervals" if 0 < counts["test"] < FEW_PROBLEMS else ""
+        return f"{self.data}: {rows} rows; {rule}; {verdict}{few}."
 
     def split_key(self, problem: Problem) -> str:
         named = self._rename_columns(problem.data, problem.id)
@@ -383,11 +379,10 @@ class UserRows(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts, each function called once. Raises RunError for too many failures, or never a reward."""
+        """Return the verdicts, each function called once. Raises RunError for too many failures."""
         if not problems:
             return []
         results = self._compute_rewards(problems, responses, token_ids, self.reward_failures)
-        self._functions.check_all_none(results, len(problems))
         labels = self.labels
         rows = list(zip(*(result.values for result in results), strict=True))
         judge = labels.index(self.judge_label)
