@@ -31,8 +31,6 @@ from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, S
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
 # HiTab's tables, in the folder of its rows.
 TABLES = ("tables.jsonl", "tables.jsonl.gz")
-# Files whose rows may have different fields.
-_RAGGED = (".jsonl", ".jsonl.gz", ".json")
 _ROWS_SHOWN = 3
 # The default folder of `rlvr tasks fetch`, and the manifests' folder in it.
 PUBLIC, FETCHED = "data/public", "fetched"
@@ -56,8 +54,6 @@ class RowReader:
     json_columns: ClassVar[tuple[str, ...]] = ()
     # Whether a folder's files without a split in their names are read too, and split by row.
     reads_unmarked_files: ClassVar[bool] = False
-    # Whether all rows have the same fields, even in formats that do not require it.
-    uniform_columns: ClassVar[bool] = False
     # Keys that select every row of the public set.
     all_rows_keys: ClassVar[Mapping[str, Any]] = {}
     # Whether train files are split by row if there are no dev and test files.
@@ -294,10 +290,8 @@ def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin
                 errors += error.problems
                 if isinstance(error, MissingFields) and len(errors) == 1:
                     errors[0] += f" Rows are read as problems of task {task.name}: use another --task, or a --reward."
-                # All rows of a table lack the column.
-                ragged = origin.path is not None and origin.path.name.endswith(_RAGGED) and not task.uniform_columns
-                if isinstance(error, MissingFields) and not ragged:
-                    break
+                if isinstance(error, MissingFields):
+                    break  # the other rows may lack it too
                 continue
             if problem.id in origins:
                 errors.append(

@@ -54,10 +54,6 @@ class GPQA(AnswerTask):
     name: Literal["gpqa"] = Field("gpqa", description="gpqa = multiple-choice questions of science.")
     data: Data = "gpqa_diamond"
 
-    @property
-    def prompt_tokens(self) -> int:
-        return 1024
-
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         reading = extract_answer(response, self.form, self.rule)
         letter = None if reading.answer is None else read_letter(reading.answer, self.rule)

@@ -88,11 +88,7 @@ def convert_answer(value: Any) -> str | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
-        try:
-            return str(value)
-        # Python refuses to print or parse integers of more than 4,300 digits.
-        except ValueError:
-            return None
+        return str(value)
     if isinstance(value, float):
         return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, list) and value:
