@@ -31,7 +31,7 @@ from rlvr_cli.methods.names import BASES, nearest_method, parse_method_name, pre
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.data import PUBLIC, is_fetched
-from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
+from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, task_kinds
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESETS = Path(__file__).parent / "presets"
@@ -392,13 +392,12 @@ def choose_task(
         raise UserError(f"--rule {rule}: must be one of {', '.join(RULES)}.")
     if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
         overrides = ["task.data=null", *overrides]
-    of_model = model is not None
-    config = load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task
-    check_folder(config)
-    if rule is None:
-        return config
-    key, value = config.rule_override(rule)
-    if any(text.startswith(f"task.{key}=") for text in overrides):
-        raise UserError(f"--rule {rule} and task.{key} cannot be combined. Remove one.")
-    overrides = [*overrides, f"task.{key}={value}"]
-    return load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task
+    if rule is not None:
+        key, value = task_kinds().get(name, Task).rule_override(rule)
+        if any(text.startswith(f"task.{key}=") for text in overrides):
+            raise UserError(f"--rule {rule} and task.{key} cannot be combined. Remove one.")
+        overrides = [*overrides, f"task.{key}={value}"]
+    of_task = model is not None
+    task = load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_task).task
+    check_folder(task)
+    return task

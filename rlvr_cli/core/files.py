@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -343,11 +342,5 @@ def _write_problem(path: Path) -> str | None:
 
 def check_input(path: Path) -> None:
     """Raise UserError if ``--input`` is not a regular file, since it is read more than once."""
-    if str(path) == "-":
-        raise UserError("--input -: cannot be standard input, because the input is read twice. Name a file.")
-    try:
-        kind = path.stat().st_mode
-    except OSError as error:
-        raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
-    if not stat.S_ISREG(kind):
-        raise UserError(f"--input {path}: must be a regular file, because it is read twice. Name a file.")
+    if not path.is_file():
+        raise UserError(f"--input {path}: must be an existing regular file, because it is read twice. Name a file.")

@@ -202,12 +202,7 @@ class Schema:
         top = fields(self.root)
         if len(path) == 1:
             return nearest(path[0], top)
-        if path[0] not in top:
-            section = nearest(path[0], top)
-            if section and f"{section}.{'.'.join(path[1:])}" in names:
-                return f"{section}.{'.'.join(path[1:])}"
-        similar = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
-        return nearest(".".join(path), similar, cutoff=0.8)
+        return nearest(".".join(path), names, cutoff=0.8)
 
     def _sections_below(self, path: KeyPath) -> Iterator[KeyPath]:
         for variant in self.variants(path):

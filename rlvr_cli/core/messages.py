@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, normalize_name, schema_of
 from rlvr_cli.core.section import Section
-from rlvr_cli.core.text import did_you_mean, nearest
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import KeyPath, yaml_text
 
 _PLAIN = re.compile(r"[^\s\"'`]+")
@@ -49,21 +49,13 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
-        if detail["type"] == "extra_forbidden" and (leaves := _foreign_keys(schema, path, value_at(data, path))):
-            for leaf in leaves:
+        if detail["type"] == "extra_forbidden" and len(path) == 1:
+            for leaf in _leaves(path, value_at(data, path)):
                 alone = functools.reduce(lambda value, key: {key: value}, reversed(leaf), value_at(data, leaf))
                 by_path.setdefault(leaf, Fault(path, leaf, _unknown_key_message(schema, path, alone)))
         else:
             by_path.setdefault(path, Fault(path, value_path, _fault_message(schema, detail, path, value_path, data)))
     return list(by_path.values())
-
-
-def _foreign_keys(schema: Schema, path: KeyPath, value: Any) -> list[KeyPath]:
-    """Return the paths of all keys in a section of another program; none for another unknown key or section."""
-    leaves, section = _leaves(path, value), nearest(str(path[0]), fields(schema.root))
-    misspelled = section is not None and all(schema.is_known((section, *leaf[1:])) for leaf in leaves)
-    foreign = any(normalize_name(str(leaf[-1])) in schema.other_names for leaf in leaves)
-    return leaves if len(path) == 1 and foreign and not misspelled else []
 
 
 def _leaves(path: KeyPath, value: Any) -> list[KeyPath]:

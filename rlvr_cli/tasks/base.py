@@ -181,7 +181,8 @@ class Task(RowReader, Choice):
         """Return the task with the prompts of a model trained on ``style``. Raises UserError for incompatible keys."""
         return self
 
-    def rule_override(self, rule: str) -> tuple[str, str]:
+    @classmethod
+    def rule_override(cls, rule: str) -> tuple[str, str]:
         """Return the key and value of ``--rule paper`` and ``--rule strict``."""
         return "rule", rule
 

@@ -139,7 +139,8 @@ class KnightsAndKnaves(StratifiedTask):
         fitting = [number for number in people if number <= compact.MAX_PEOPLE]
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
-    def rule_override(self, rule: str) -> tuple[str, str]:
+    @classmethod
+    def rule_override(cls, rule: str) -> tuple[str, str]:
         return "reward", "logic_rl" if rule == "paper" else rule
 
     @property

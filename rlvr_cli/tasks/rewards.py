@@ -133,15 +133,14 @@ class RewardFunction:
         answer = future.result()
         if "wrong" in answer:
             raise RunError(f"task.reward: {self.where} {answer['wrong']}")
-        return Rewards([self._parse_value(value) for value in answer["values"]], answer["logged"])
-
-    def _parse_value(self, value: Any) -> Value:
-        if not isinstance(value, dict):
-            return value  # type: ignore[no-any-return]
-        allowed = f"it must be {NUMBER}, or None where it does not apply"
-        return RewardFailure(
-            "error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {allowed}"
-        )
+        allowed = f"for a completion; it must be {NUMBER}, or None where it does not apply"
+        values = [
+            RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} {allowed}")
+            if isinstance(value, dict)
+            else value
+            for value in answer["values"]
+        ]
+        return Rewards(values, answer["logged"])
 
     def call_per_row(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
         """Call the function per row after the batched call failed; rows beyond its timeout keep ``failure``."""

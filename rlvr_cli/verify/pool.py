@@ -46,19 +46,16 @@ class MathPool(processes.Pool):
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
         """Return the outcome of each pair, identical ones judged once, also across calls. Raises RunError."""
-        with self.start_batch(rule) as batch:
+        with PairBatch(self, rule) as batch:
             for pair in pairs:
                 batch.submit(*pair)
             return [batch.result(*pair) for pair in pairs]
-
-    def start_batch(self, rule: Rule = "strict") -> PairBatch:
-        return PairBatch(self, rule)
 
 
 class PairBatch:
     """Pairs submitted to a pool; identical ones are judged once. Its end cancels unstarted pairs. Not thread-safe."""
 
-    def __init__(self, pool: MathPool, rule: Rule) -> None:
+    def __init__(self, pool: MathPool, rule: Rule = "strict") -> None:
         self._pool, self._rule = pool, rule
         self._outcomes: dict[tuple[str, str], Outcome | Future[list[Any]]] = {}
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT
-from rlvr_cli.verify.pool import MathPool, math_pool
+from rlvr_cli.verify.pool import MathPool, PairBatch, math_pool
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import WorkerDied
 
@@ -83,7 +83,7 @@ def test_a_timeout_is_that_of_its_pair_and_is_not_remembered(hurried: MathPool, 
     """Nor does the start of a cold worker count."""
     assert hurried.judge_many([HARD, SLOW, HARD[::-1], SLOW]) == [EQUAL, TIMEOUT, EQUAL, TIMEOUT]
     assert asked == [HARD, SLOW, HARD[::-1]]
-    with hurried.start_batch() as batch:
+    with PairBatch(hurried) as batch:
         batch.submit(*SLOW)
         assert batch.result(*SLOW) == TIMEOUT
         batch.submit(*SLOW)
@@ -94,7 +94,7 @@ def test_a_timeout_is_that_of_its_pair_and_is_not_remembered(hurried: MathPool, 
 def test_what_has_not_begun_when_the_judgement_is_given_up_is_not_judged(
     hurried: MathPool, asked: list[tuple[str, str]]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), hurried.start_batch() as batch:
+    with pytest.raises(KeyboardInterrupt), PairBatch(hurried) as batch:
         batch.submit(*SLOW)
         until(lambda: asked)
         batch.submit("x+5", "5+x")
