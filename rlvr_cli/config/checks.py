@@ -7,7 +7,6 @@ from functools import reduce
 from math import gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
@@ -26,8 +25,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
         *(problem for check in _CHECKS for problem in check(config)),
         *config.task.contradictions(),
         *config.method.contradictions(),
-        *_unused_method_keys(config, set_by_user),
-        *_unused_vllm_keys(config, set_by_user),
+        *_unused_keys(config, set_by_user),
     ]
 
 
@@ -221,15 +219,17 @@ def _rewards_of_a_method(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    for key, switch, reason in config.method.unused():
+def _unused_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+    for key, switch, reason in (*config.method.unused(), *_unused_vllm_keys(config)):
         path = tuple(key.split("."))
         section = reduce(getattr, path[:-1], config)
         value = getattr(section, path[-1])
         default = type(section).model_fields[path[-1]].get_default(call_default_factory=True)
         if set_by_user(path) and value != default:
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
-            text = f"{value:g}" if isinstance(value, float) else value
+            text = (
+                str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
+            )
             yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 
@@ -292,18 +292,12 @@ def _generation_kwargs(config: Config) -> Iterable[Contradiction]:
             yield Contradiction(("rollout.generation_kwargs",), f"rollout.generation_kwargs has {key}. {remedy}")
 
 
-def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+def _unused_vllm_keys(config: Config) -> Iterable[tuple[str, str, str]]:
     for name in VllmConfig.model_fields:
-        value = getattr(config.rollout.vllm, name)
-        path = ("rollout", "vllm", name)
-        if not set_by_user(path) or value == KEYS.default(path):
-            continue
         engine = "vllm_server" if name == "server" else "vllm_colocate"
         if config.rollout.engine != engine:
-            key, text = ".".join(path), str(value).lower() if isinstance(value, bool) else value
-            keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
             reason = f"{ENGINE}={config.rollout.engine} does not use it. Set {ENGINE}={engine}"
-            yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
+            yield f"rollout.vllm.{name}", ENGINE, reason
 
 
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (

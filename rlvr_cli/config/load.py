@@ -292,17 +292,13 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     if not folder:
         return
     if merged.set_by_user(("task", "data_dir")):
-        # The layer of an unnamed data set is below all others.
+        # Options and overrides are above all files; the layer of an unnamed data set is below all others.
+        heights: dict[Any, int] = {None: -1, **{id(file): height for height, file in enumerate(files)}}
         layers = [merged.layers.get(("task", key)) for key in ("data_dir", "data")]
-        set_height, named = (-1 if layer is None else _rank(layer, files) for layer in layers)
-        if task["data_dir"] is not None or set_height >= named:
+        of_folder, of_data = (heights.get(layer and id(layer), len(files)) for layer in layers)
+        if task["data_dir"] is not None or of_folder >= of_data:
             return
     merged.add(Layer(origin, {"task": {"data_dir": folder}}))
-
-
-def _rank(layer: Layer, files: Sequence[Layer]) -> int:
-    """Return the index of a layer among ``files``; options and overrides are above all files."""
-    return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
 def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool) -> Iterable[Layer]:

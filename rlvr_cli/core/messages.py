@@ -173,7 +173,7 @@ def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     others = [variant for variant in schema.variants(section) if variant is not chosen and key in fields(variant)]
     if others:
         return _other_kind_message(schema, path, values, others)
-    written = _follow_single_keys(path, value_at(data, path))
+    written = follow_single_keys(path, value_at(data, path))
     name, value = normalize_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
     # The name of another program's key is more specific than that of its section.
@@ -217,7 +217,7 @@ def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list
     return f"{subject} {tag} has no {key}; {listed}.{hint}"
 
 
-def _follow_single_keys(path: KeyPath, value: Any) -> KeyPath:
+def follow_single_keys(path: KeyPath, value: Any) -> KeyPath:
     """Extend `path` through mappings of one key, as from the dotted name `update.kl.beta=0`."""
     while isinstance(value, dict) and len(value) == 1:
         ((key, value),) = value.items()

@@ -65,7 +65,7 @@ class Rewards:
 
 def worker_limits(timeout: float, memory_mib: int) -> Limits:
     """Return a worker's limits. Its load timeout exceeds that of the import, whose error names the line."""
-    return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.IMPORT_TIMEOUT) + 15)
+    return Limits(timeout, memory_mib=memory_mib, loading=max(timeout, user_code.IMPORT_TIMEOUT) + 15)
 
 
 def job_failure(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:

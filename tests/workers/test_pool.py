@@ -224,7 +224,7 @@ def test_code_that_does_not_load(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "mine.py").write_text(code)
-    with Pool(Target("mine:make"), Limits(1.0, load_seconds=1.0)) as pool:
+    with Pool(Target("mine:make"), Limits(1.0, loading=1.0)) as pool:
         with pytest.raises(kind, match=said) as raised:
             asked(pool, "job")
         assert raised.value.loading
