@@ -80,11 +80,8 @@ def show_run(
     fields |= {name: format_local_time(fields[name]) for name in ("created", "finished") if name in fields}
     print_table(("", ""), [(name.replace("_", " "), format_value(value)) for name, value in fields.items()])
     if curves:
-        from rlvr_cli.core.sparkline import levels_for
-
-        levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
-        echo("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
+        echo("\n".join(["", *curve_lines(curves, length, width()), ""]))
     table: list[tuple[str, str]] = []
     for name, value in details["last_metrics"].items():
         if name in fields:
@@ -130,7 +127,7 @@ def _read_error(run: RunDir) -> str | None:
     return error if manifest.get("status") == "failed" and isinstance(error, str) else None
 
 
-def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[str]:
+def curve_lines(curves: Mapping[str, Points], length: int, columns: int) -> list[str]:
     """Return a line per curve over ``length`` rollouts; three lines each if ``columns`` columns are too few."""
     from rlvr_cli.core.sparkline import sparkline
     from rlvr_cli.store.training import ends
@@ -141,14 +138,14 @@ def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels:
     if room < NARROWEST_CURVE:
         lines = [title]
         for name, points in curves.items():
-            line = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
+            line = sparkline(points, length, min(WIDEST_CURVE, columns))
             values = "  ".join(f"{end} {_format_curve_value(value)}" for end, value in ends(points).items())
             lines += [name, line, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
         return lines
     drawn_width = min(WIDEST_CURVE, room, length)
     lines = [f"{title:<{names}}  {'':<{drawn_width}}" + "".join(f"{end:>{_COLUMN}}" for end in _ENDS)]
     for name, points in curves.items():
-        line = sparkline(points, length, drawn_width, levels)
+        line = sparkline(points, length, drawn_width)
         values = "".join(f"{_format_curve_value(value):>{_COLUMN}}" for value in ends(points).values())
         lines.append(f"{name:<{names}}  {line}{values}")
     return lines

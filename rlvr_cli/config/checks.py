@@ -21,8 +21,10 @@ ENGINE = "rollout.engine"
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
     """Return conflicts between valid values of different keys, and keys set by the user without effect."""
+    unknown = unknown_name_errors(config.eval.benchmark, "eval.benchmark")
     return [
         *(problem for check in _CHECKS for problem in check(config)),
+        *(Contradiction(("eval.benchmark",), message) for message in unknown),
         *config.task.contradictions(),
         *config.method.contradictions(),
         *_unused_keys(config, set_by_user),
@@ -46,6 +48,11 @@ def _join_or(values: Iterable[int]) -> str:
 def _updates_split_the_rollout(config: Config) -> Iterable[Contradiction]:
     prompts, group_size = config.rollout.prompts, config.rollout.group_size
     updates, completions = config.update.mini_batches, prompts * group_size
+    if completions < 2:
+        yield Contradiction(
+            ("rollout.prompts", "rollout.group_size"),
+            "rollout.prompts=1 x group_size=1: a rollout needs at least two completions",
+        )
     if completions % updates:
         more_prompts = nearest_multiples(updates // gcd(updates, group_size), prompts)
         yield Contradiction(
@@ -54,14 +61,6 @@ def _updates_split_the_rollout(config: Config) -> Iterable[Contradiction]:
             f"into update.mini_batches={updates} equal parts. "
             f"Nearest valid: prompts {_join_or(more_prompts)}; "
             f"mini_batches {_join_or(nearest_divisors(completions, updates))}",
-        )
-
-
-def _rollout_has_two_completions(config: Config) -> Iterable[Contradiction]:
-    if config.rollout.prompts * config.rollout.group_size < 2:
-        yield Contradiction(
-            ("rollout.prompts", "rollout.group_size"),
-            "rollout.prompts=1 x group_size=1: a rollout needs at least two completions",
         )
 
 
@@ -112,10 +111,7 @@ def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
             f"method {config.method.name} trains a value head, whose gradient DeepSpeed would clip with the policy's. "
             "Remove launch.deepspeed: every process then holds the whole model",
         )
-
-
-def _past_weights_are_whole(config: Config) -> Iterable[Contradiction]:
-    if config.rollout.behind and config.launch.deepspeed is not None:
+    if config.rollout.behind:
         yield Contradiction(
             ("rollout.behind", "launch.deepspeed"),
             f"rollout.behind={config.rollout.behind} keeps earlier weights of the whole model in every process, and "
@@ -142,11 +138,6 @@ def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
             f"task.data={name}: is a data set of the task {data_sets()[name].task}, and the task is {task}. Set "
             f"task={data_sets()[name].task}, or a data set of {task}: {names}. (A folder of that name is ./{name}.)",
         )
-
-
-def _benchmarks_have_names(config: Config) -> Iterable[Contradiction]:
-    for message in unknown_name_errors(config.eval.benchmark, "eval.benchmark"):
-        yield Contradiction(("eval.benchmark",), message)
 
 
 def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
@@ -302,14 +293,11 @@ def _unused_vllm_keys(config: Config) -> Iterable[tuple[str, str, str]]:
 
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _updates_split_the_rollout,
-    _rollout_has_two_completions,
     _processes_share_the_step,
     _micro_batches_split_the_step,
     _deepspeed_divides_the_model,
-    _past_weights_are_whole,
     _evaluations_sample,
     _data_set_of_the_task,
-    _benchmarks_have_names,
     _warmup_within_training,
     _groups_of_one,
     _groups_are_large_enough,

@@ -312,7 +312,9 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
             label = f"preset {folder}/{name}.yaml"
             yield Layer(label, _for_task(document.data, task), document.lines, preset=True)
             if task in document.data.get("tasks", {}):
-                yield _layer(label, document, ("tasks", task), "task")
+                below = {path[2:]: line for path, line in document.lines.items() if path[:2] == ("tasks", task)}
+                lines = {("task", *path): line for path, line in below.items()}
+                yield Layer(label, {"task": document.data["tasks"][task]}, lines, preset=True)
     name, tables = _chosen_name(chosen, "method"), imports.tables
     if tables is None:
         return
@@ -338,16 +340,6 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
     if own.get("name", name) != name:
         return {section: inner for section, inner in values.items() if section != "task"}
     return values
-
-
-def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section: str) -> Layer:
-    values = document.data
-    for key in prefix:
-        values = values[key]
-    lines = {
-        (section, *path[len(prefix) :]): line for path, line in document.lines.items() if path[: len(prefix)] == prefix
-    }
-    return Layer(label, {section: values}, lines, preset=True)
 
 
 def _chosen_name(chosen: dict[Any, Any], section: str) -> str:

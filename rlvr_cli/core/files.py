@@ -13,7 +13,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -21,15 +21,10 @@ from rlvr_cli.core.errors import RunError, UserError
 
 
 def local_path(name: str) -> Path:
-    """Return ``name`` as a path, expanding a leading ``~`` or ``~user``.
-
-    Raises UserError for an unknown home folder.
-    """
-    try:
+    """Return ``name`` as a path, expanding a leading ``~`` or ``~user`` if that user exists."""
+    with suppress(RuntimeError):
         return Path(name).expanduser()
-    except RuntimeError as error:
-        home = name.replace("\\", "/").split("/", 1)[0]
-        raise UserError(f"{name}: no such home folder: {home}. Write the full path.") from error
+    return Path(name)
 
 
 def fsync(path: Path) -> None:

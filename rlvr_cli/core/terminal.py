@@ -158,16 +158,13 @@ def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterato
     ]
     if natural[0] <= columns // 3:
         least[0] = natural[0]
-    chosen: list[int] = [0]
+    groups = [[0]]
     for column in range(1, len(natural)):
-        if len(chosen) > 1 and sum(least[index] + GAP for index in [*chosen, column]) - GAP > columns:
-            yield (
-                chosen,
-                _share_width([least[index] for index in chosen], [natural[index] for index in chosen], columns),
-            )
-            chosen = [0]
-        chosen.append(column)
-    yield chosen, _share_width([least[index] for index in chosen], [natural[index] for index in chosen], columns)
+        if len(groups[-1]) > 1 and sum(least[index] + GAP for index in [*groups[-1], column]) - GAP > columns:
+            groups.append([0])
+        groups[-1].append(column)
+    for group in groups:
+        yield group, _share_width([least[index] for index in group], [natural[index] for index in group], columns)
 
 
 def _indent(cell: str) -> int:

@@ -47,7 +47,6 @@ from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, S
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
 from rlvr_cli.tasks.shares import Share, StratifiedTask, SumToOne, quotas
 
-_MAX_STATEMENTS_TEXT = 20_000
 # Consecutive draws without a new problem after which a pool counts as exhausted.
 _PATIENCE = 400
 _PEOPLE = re.compile(r"(\d)ppl\.")
@@ -340,8 +339,6 @@ def _is_list_of(value: Any, kind: type) -> bool:
 
 def _parse_statements(value: Any, people: int) -> tuple[Statement, ...] | None:
     if isinstance(value, str):
-        if len(value) > _MAX_STATEMENTS_TEXT:
-            return None
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):

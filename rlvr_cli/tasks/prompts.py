@@ -106,15 +106,12 @@ def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
         raise UserError("task.chat_template_kwargs: the model has no chat template. Remove the key.")
     read = _template_variables(template.values() if isinstance(template, dict) else [template])
     if unread := [name for name in options if name not in read]:
-        listed = f" It reads {', '.join(sorted(read - _STANDARD_VARIABLES))}." if read - _STANDARD_VARIABLES else ""
-        guess = did_you_mean(unread[0], read - _STANDARD_VARIABLES)
         raise UserError(
-            f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}.{guess}{listed}"
+            f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}."
+            f"{did_you_mean(unread[0], read)} It reads {', '.join(sorted(read))}."
         )
 
 
-# Variables that transformers passes to a chat template.
-_STANDARD_VARIABLES = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
 # A statement of transformers that jinja2 cannot parse.
 _GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
 

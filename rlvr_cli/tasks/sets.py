@@ -106,13 +106,11 @@ def check_folder(task: Task) -> None:
     """Raise UserError for a task.data_dir that has no effect."""
     if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
-    reason = f"task.data={task.data} is not one"
-    if task.is_generated:
-        reason = f"the problems are generated ({task.data})"
-    names = ", ".join(set_names(task.name, "train"))
-    remedy = f"Set task.data to one of {names} or remove" if names else "Remove"
+    reason = "is generated" if task.is_generated else "is not one"
+    names = ", ".join(set_names(task.name, "train")) or "none of this task"
     raise UserError(
-        f"task.data_dir={task.data_dir!r}: is the folder of named data sets, and {reason}. {remedy} task.data_dir."
+        f"task.data_dir={task.data_dir!r}: is the folder of named data sets ({names}), and task.data={task.data} "
+        f"{reason}. Set task.data to one, or remove task.data_dir."
     )
 
 

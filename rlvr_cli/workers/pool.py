@@ -223,8 +223,6 @@ class Pool:
     """
 
     def __init__(self, target: Target, limits: Limits, workers: int = 1, jobs_per_worker: int | None = None) -> None:
-        if workers < 1 or limits.seconds <= 0 or (limits.processor or 1) <= 0 or limits.memory_mib < 256:
-            raise ValueError("a pool must have at least one worker, a positive timeout and 256 MiB")
         self.target, self.limits, self.workers = target, limits, workers
         self.jobs_per_worker = jobs_per_worker
         self.closed = False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -48,8 +48,7 @@ def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str,
 
 def make_handler(settings: Any) -> Callable[[Any], list[str]]:
     def handle(job: Mapping[str, Any]) -> list[str]:
-        module, _, name = job["function"].partition(":")
-        function = getattr(importlib.import_module(module), name)
+        function = pkgutil.resolve_name(job["function"])
         files = [UserFile.from_json(file) for file in job["files"]]
         try:
             for file in files:

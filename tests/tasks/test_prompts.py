@@ -108,7 +108,7 @@ def test_variables_that_have_no_effect_are_refused() -> None:
     task = load_config(task="math", overrides=[options]).task
     for template, reason in (
         (None, "no chat template"),
-        ("{{ messages }} enable_thinking", r"does not read enable_thinking\.$"),
+        ("{{ messages }} enable_thinking", r"does not read enable_thinking\. It reads messages\.$"),
         ("{% generation %}{{ thinking }}{% endgeneration %}", r"Did you mean `thinking`\? It reads t"),
     ):
         with pytest.raises(UserError, match=reason):

@@ -326,9 +326,6 @@ def test_a_worker_that_cannot_be_started_is_an_error_and_the_pool_goes_on(
             other.submit("job")
         patch.undo()
         assert asked(other, "next") == [1, {"a": 1}]
-    for limits, workers in ((Limits(1.0), 0), (Limits(0.0), 1), (Limits(1.0, memory_mib=10), 1)):
-        with pytest.raises(ValueError, match="a pool must have"):
-            Pool(pool.target, limits, workers)
 
 
 def test_an_error_while_waiting_leaves_no_answer_for_the_next_job(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
