@@ -111,7 +111,8 @@ def _included_files(file: Path, document: YamlDocument, problems: list[tuple[str
         return
     value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+    valid = isinstance(names, list) and all(isinstance(name, str) and name and "\0" not in name for name in names)
+    if not valid or not names:
         needed = "must be a file or a list of files, relative to this file's folder"
         problems.append((f"{file}:{line}", f"{INCLUDE}: {needed}; got {yaml_text(value)}"))
         return

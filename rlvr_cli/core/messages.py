@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, normalize_name, schema_of
 from rlvr_cli.core.section import Section
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.text import did_you_mean, join_and
 from rlvr_cli.core.yaml import KeyPath, yaml_text
 
 _PLAIN = re.compile(r"[^\s\"'`]+")
@@ -211,7 +211,7 @@ def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list
     tag = values.get(chooser, getattr(schema.default(section), chooser))
     if not tags:
         return f"{subject} {tag} has no {key}; other {section[-1]}s have it."
-    listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
+    listed = f"{join_and(tags)} {'have' if len(tags) > 1 else 'has'}"
     chosen_key = dotted_name((*section, chooser) if is_kind else section)
     hint = f" Did you mean {chosen_key}={tags[0]}?" if len(tags) == 1 else ""
     return f"{subject} {tag} has no {key}; {listed}.{hint}"

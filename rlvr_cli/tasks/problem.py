@@ -122,11 +122,7 @@ class JudgeSession:
 class MissingFields(UserError):
     """A row, or a stored response's problem, lacks fields.
 
-    Args:
-        where: its location.
-        missing: the names of the fields.
-        needed: the requirement, as `a row needs nums (the numbers) and target`.
-        fields: the row.
+    ``needed``: the requirement, as `a row needs nums (the numbers) and target`. ``fields``: the row.
     """
 
     def __init__(self, where: str, missing: Sequence[str], needed: str, fields: Mapping[str, Any]) -> None:

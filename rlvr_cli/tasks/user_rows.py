@@ -245,10 +245,7 @@ class UserRows(Task):
             f"if the data has no test or dev rows, a share of {self.held_out:g} is held out for each by a hash of the "
             "prompt (task.held_out)"
         )
-        verdict = f"correct = {self.judge_label} above {self.threshold:g}"
-        if self.correct_above is None and self.reward_values == (0.0, 1.0):
-            verdict = f"correct = {self.judge_label} is 1, or above {self.threshold:g} if it is graded"
-        verdict += " (task.correct, task.correct_above)"
+        verdict = f"correct = {self.judge_label} above {self.threshold:g} (task.correct, task.correct_above)"
         if not local_path(self.data).exists():
             return f"{self.data}: {rule}; {verdict}."
         counts: dict[Split, int] = {"train": 0, "dev": 0, "test": 0}

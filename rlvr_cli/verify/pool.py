@@ -41,9 +41,6 @@ class MathPool(processes.Pool):
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
         self.cache: dict[tuple[str, str, Rule], Outcome] = {}
 
-    def judge(self, gold: str, answer: str, rule: Rule = "strict") -> Outcome:
-        return self.judge_many([(gold, answer)], rule)[0]
-
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
         """Return the outcome of each pair, identical ones judged once, also across calls. Raises RunError."""
         with PairBatch(self, rule) as batch:

@@ -18,13 +18,9 @@ _MEMORY_MIB, _MARGIN = 16_384, 60.0
 
 
 def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> None:
-    """Call a function of the project with the files in a separate process.
+    """Call `module:function` of the project with the files and, if not None, JSON values in a separate process.
 
-    Args:
-        function: `module:function`, called with the files and, if not None, the values.
-        values: JSON.
-    Raises:
-        UserError: the function raised it, or the files ended the process.
+    Raises UserError if the function raised it, or the files ended the process.
     """
     texts, named = json.dumps([file.as_json() for file in files]), ", ".join(display_path(file.path) for file in files)
     if problems := _run_trial(function, texts, json.dumps(values), named):

@@ -106,7 +106,7 @@ def test_correct_is_the_word_of_one_function(folder: Path, capsys: pytest.Captur
     found = task.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
     assert [verdict.reward for verdict in found] == [1.0, 0.0, 0.0, -1.0]
     assert [verdict.correct for verdict in found] == [True, True, False, False]
-    assert "correct = exact is 1, or above 0.5 if it is graded (task.correct, " in task.describe_data()
+    assert "correct = exact above 0.5 (task.correct, " in task.describe_data()
     # What it is multiplied by takes nothing from it either.
     light = own(both, "task.reward_weights=[0.1, 1]", "task.reward_timeout=600")
     assert light.judge_many(asked[:1], ["2"], [False], [[1] * 8])[0].correct
