@@ -68,12 +68,9 @@ def show_run(
     fields |= {name: format_local_time(fields[name]) for name in ("created", "finished") if name in fields}
     print_table(("", ""), [(name.replace("_", " "), format_value(value)) for name, value in fields.items()])
     if curves:
-        from rlvr_cli.core.sparkline import levels_for
-
-        levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
         room = width() - max(map(len, curves)) - _ENDS_WIDTH
-        rows_of_curves = curve_rows(curves, length, min(WIDEST_CURVE, max(NARROWEST_CURVE, room)), levels)
+        rows_of_curves = curve_rows(curves, length, min(WIDEST_CURVE, max(NARROWEST_CURVE, room)))
         echo()
         print_table((f"rollouts 1-{length}", "", *ENDS), rows_of_curves)
         echo()
@@ -122,7 +119,7 @@ def _read_error(run: RunDir) -> str | None:
     return error if manifest.get("status") == "failed" and isinstance(error, str) else None
 
 
-def curve_rows(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[tuple[str, ...]]:
+def curve_rows(curves: Mapping[str, Points], length: int, columns: int) -> list[tuple[str, ...]]:
     """Return a row per curve: its name, its line of at most ``columns`` characters, and its values (``ENDS``)."""
     from rlvr_cli.core.sparkline import sparkline
     from rlvr_cli.store.training import ends
@@ -130,7 +127,7 @@ def curve_rows(curves: Mapping[str, Points], length: int, columns: int, levels: 
     return [
         (
             name,
-            sparkline(points, length, columns, levels),
+            sparkline(points, length, columns),
             *("-" if value is None else f"{value:.4g}" for value in ends(points).values()),
         )
         for name, points in curves.items()

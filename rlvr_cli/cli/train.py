@@ -267,7 +267,7 @@ def _load_resumed(name: str, overrides: list[str], *, others: bool, print_only: 
         )
     if overrides and print_only:
         raise UserError("--dry-run with --resume cannot extend a run. Remove the overrides.")
-    from rlvr_cli.config.load import load_config, moved_run_warning
+    from rlvr_cli.config.load import load_config
     from rlvr_cli.core.user_code import edited_file_warnings
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import find_newest_unfinished
@@ -282,8 +282,7 @@ def _load_resumed(name: str, overrides: list[str], *, others: bool, print_only: 
     if overrides:
         check_extension(run, overrides)
     loaded = load_extended(run, overrides)
-    moved = moved_run_warning(run)
-    for line in (*([moved] if moved else []), *edited_file_warnings(run.read_manifest())):
+    for line in edited_file_warnings(run.read_manifest()):
         echo(line, file=sys.stderr)
     loaded.config.task.check_requirements()
     return run, loaded

@@ -7,7 +7,6 @@ from functools import reduce
 from math import gcd
 
 from rlvr_cli.config.batch import nearest_divisors, nearest_multiples
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
@@ -22,12 +21,13 @@ ENGINE = "rollout.engine"
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
     """Return conflicts between valid values of different keys, and keys set by the user without effect."""
+    unknown = unknown_name_errors(config.eval.benchmark, "eval.benchmark")
     return [
         *(problem for check in _CHECKS for problem in check(config)),
+        *(Contradiction(("eval.benchmark",), message) for message in unknown),
         *config.task.contradictions(),
         *config.method.contradictions(),
-        *_unused_method_keys(config, set_by_user),
-        *_unused_vllm_keys(config, set_by_user),
+        *_unused_keys(config, set_by_user),
     ]
 
 
@@ -48,6 +48,11 @@ def _join_or(values: Iterable[int]) -> str:
 def _updates_split_the_rollout(config: Config) -> Iterable[Contradiction]:
     prompts, group_size = config.rollout.prompts, config.rollout.group_size
     updates, completions = config.update.mini_batches, prompts * group_size
+    if completions < 2:
+        yield Contradiction(
+            ("rollout.prompts", "rollout.group_size"),
+            "rollout.prompts=1 x group_size=1: a rollout needs at least two completions",
+        )
     if completions % updates:
         more_prompts = nearest_multiples(updates // gcd(updates, group_size), prompts)
         yield Contradiction(
@@ -56,14 +61,6 @@ def _updates_split_the_rollout(config: Config) -> Iterable[Contradiction]:
             f"into update.mini_batches={updates} equal parts. "
             f"Nearest valid: prompts {_join_or(more_prompts)}; "
             f"mini_batches {_join_or(nearest_divisors(completions, updates))}",
-        )
-
-
-def _rollout_has_two_completions(config: Config) -> Iterable[Contradiction]:
-    if config.rollout.prompts * config.rollout.group_size < 2:
-        yield Contradiction(
-            ("rollout.prompts", "rollout.group_size"),
-            "rollout.prompts=1 x group_size=1: a rollout needs at least two completions",
         )
 
 
@@ -114,10 +111,7 @@ def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
             f"method {config.method.name} trains a value head, whose gradient DeepSpeed would clip with the policy's. "
             "Remove launch.deepspeed: every process then holds the whole model",
         )
-
-
-def _past_weights_are_whole(config: Config) -> Iterable[Contradiction]:
-    if config.rollout.behind and config.launch.deepspeed is not None:
+    if config.rollout.behind:
         yield Contradiction(
             ("rollout.behind", "launch.deepspeed"),
             f"rollout.behind={config.rollout.behind} keeps earlier weights of the whole model in every process, and "
@@ -144,11 +138,6 @@ def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
             f"task.data={name}: is a data set of the task {data_sets()[name].task}, and the task is {task}. Set "
             f"task={data_sets()[name].task}, or a data set of {task}: {names}. (A folder of that name is ./{name}.)",
         )
-
-
-def _benchmarks_have_names(config: Config) -> Iterable[Contradiction]:
-    for message in unknown_name_errors(config.eval.benchmark, "eval.benchmark"):
-        yield Contradiction(("eval.benchmark",), message)
 
 
 def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
@@ -220,15 +209,17 @@ def _rewards_of_a_method(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _unused_method_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    for key, switch, reason in config.method.unused():
+def _unused_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+    for key, switch, reason in (*config.method.unused(), *_unused_vllm_keys(config)):
         path = tuple(key.split("."))
         section = reduce(getattr, path[:-1], config)
         value = getattr(section, path[-1])
         default = type(section).model_fields[path[-1]].get_default(call_default_factory=True)
         if set_by_user(path) and value != default:
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
-            text = f"{value:g}" if isinstance(value, float) else value
+            text = (
+                str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
+            )
             yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 
@@ -293,30 +284,21 @@ def _generation_kwargs(config: Config) -> Iterable[Contradiction]:
             yield Contradiction(("rollout.generation_kwargs",), f"rollout.generation_kwargs has {key}. {remedy}")
 
 
-def _unused_vllm_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
+def _unused_vllm_keys(config: Config) -> Iterable[tuple[str, str, str]]:
     for name in VllmConfig.model_fields:
-        value = getattr(config.rollout.vllm, name)
-        path = ("rollout", "vllm", name)
-        if not set_by_user(path) or value == KEYS.default(path):
-            continue
         engine = "vllm_server" if name == "server" else "vllm_colocate"
         if config.rollout.engine != engine:
-            key, text = ".".join(path), str(value).lower() if isinstance(value, bool) else value
-            keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
             reason = f"{ENGINE}={config.rollout.engine} does not use it. Set {ENGINE}={engine}"
-            yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
+            yield f"rollout.vllm.{name}", ENGINE, reason
 
 
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _updates_split_the_rollout,
-    _rollout_has_two_completions,
     _processes_share_the_step,
     _micro_batches_split_the_step,
     _deepspeed_divides_the_model,
-    _past_weights_are_whole,
     _evaluations_sample,
     _data_set_of_the_task,
-    _benchmarks_have_names,
     _warmup_within_training,
     _groups_of_one,
     _groups_are_large_enough,

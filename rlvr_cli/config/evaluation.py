@@ -14,11 +14,8 @@ USUAL_KS = (1, 8, 32)
 
 
 def _refuse_secrets(value: str) -> str:
-    """Refuse an address with credentials, a query or a fragment; other faults are reported on use."""
-    try:
-        address = urlsplit(value)
-    except ValueError:
-        return value
+    """Refuse an address with credentials, a query or a fragment."""
+    address = urlsplit(value)
     if "@" in value or address.query or address.fragment:
         # Not repeated in the message, since it may contain the key.
         raise ValueError(

@@ -14,6 +14,8 @@ from rlvr_cli.core.layers import OptionOverride
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 _SAPO = ("sapo_temperature_pos", "sapo_temperature_neg")
+_STEP_COUNTS = ("max_steps", "steps", "total_steps", "total_training_steps")
+_EPOCH_COUNTS = ("num_train_epochs", "epochs", "total_episodes", "total_epochs")
 _VESPO = ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")
 _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.lr": ("learning_rate", "lr"),
@@ -51,16 +53,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     ),
     "update.mini_batches": ("steps_per_generation", "ppo_mini_batch_size", "mini_batch_size"),
     "update.epochs": ("num_iterations", "ppo_epochs", "num_ppo_epochs"),
-    "train.rollouts": (
-        "max_steps",
-        "steps",
-        "num_train_epochs",
-        "epochs",
-        "total_episodes",
-        "total_epochs",
-        "total_steps",
-        "total_training_steps",
-    ),
+    "train.rollouts": (*_STEP_COUNTS, *_EPOCH_COUNTS),
     "method.entropy_bonus.coef": ("entropy_coef", "entropy_coeff"),
     "method.entropy_bonus.target": ("entropy_target", "use_adaptive_entropy"),
     "method.entropy_bonus.min": ("entropy_coef_min",),
@@ -188,16 +181,16 @@ _OTHER_MEANINGS = {
     **{name: f" It belongs to method={name.partition('_')[0]}" for name in (*_SAPO, *_VESPO)},
     **dict.fromkeys(_TRAINER_ONLY, " in a run. `rlvr_cli.PolicyTrainer` takes it (docs/python.md)"),
     "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
-    **dict.fromkeys(("adam_beta1", "adam_beta2"), " It takes both: [0.9, 0.999]"),
+    **dict.fromkeys(_KEYS["optimizer.betas"], " It takes both: [0.9, 0.999]"),
     **dict.fromkeys(("epsilon", "cliprange", "clip_range", "clip_ratio"), _CLIP),
-    **dict.fromkeys(("num_train_epochs", "epochs", "total_episodes", "total_epochs"), _ROLLOUTS),
-    **dict.fromkeys(("max_steps", "steps", "total_steps", "total_training_steps"), _STEPS),
-    **dict.fromkeys(("warmup_steps", "warmup_ratio", "lr_warmup_steps"), " It is a number of rollouts"),
-    **dict.fromkeys(("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"), _PROMPTS),
+    **dict.fromkeys(_EPOCH_COUNTS, _ROLLOUTS),
+    **dict.fromkeys(_STEP_COUNTS, _STEPS),
+    **dict.fromkeys(_KEYS["optimizer.warmup_rollouts"], " It is a number of rollouts"),
+    **dict.fromkeys(_KEYS["rollout.prompts"], _PROMPTS),
     **dict.fromkeys(("ppo_mini_batch_size", "mini_batch_size"), " It is the number of mini-batches, not their size"),
     "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
     "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
-    **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
+    **dict.fromkeys(_KEYS["method.advantage.lam"], " It is read where the advantage is GAE (method=ppo)"),
     **dict.fromkeys(("eval_steps", "test_freq"), " It counts rollouts"),
     "log_completions": " It is the number of rollouts from one table to the next",
 }

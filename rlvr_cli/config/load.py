@@ -22,17 +22,16 @@ from rlvr_cli.config.user_files import Imports, strip_folders
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import load_source_files
 from rlvr_cli.core.keys import Schema
-from rlvr_cli.core.layers import Layer, Merged, SetByUser, order_overrides, override_label, parse_override, validate
+from rlvr_cli.core.layers import Layer, Merged, order_overrides, override_label, parse_override, validate
 from rlvr_cli.core.recipes import config_file
-from rlvr_cli.core.section import Contradiction, Section
+from rlvr_cli.core.section import Section
 from rlvr_cli.core.version import FORMAT, FORMAT_KEY
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
-from rlvr_cli.methods.names import BASES, MethodName, MethodTables, nearest_method, parse_method_name, presets_of
+from rlvr_cli.methods.names import BASES, nearest_method, parse_method_name, presets_of
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.data import PUBLIC, is_fetched
-from rlvr_cli.tasks.hub import looks_like_hub_id
-from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
+from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, task_kinds
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESETS = Path(__file__).parent / "presets"
@@ -107,7 +106,11 @@ def load(
         of_sources += [*of_row, *map(imports.layer, row.layers)]
     user_layers = [
         *of_sources,
-        *map(imports.layer, _option_layers({"method": method, "task": task, "model": model})),
+        *(
+            imports.layer(Layer(f"--{section} {name}", {section: {"name": name}}))
+            for section, name in (("method", method), ("task", task), ("model", model))
+            if name is not None
+        ),
         *map(imports.layer, order_overrides(KEYS, list(_override_layers(overrides, problems)))),
     ]
     merged = _merge(imports.schema, user_layers, presets=tuple(_preset_layers(imports, user_layers, of_task)))
@@ -116,18 +119,14 @@ def load(
     _add_environment(merged, files)
     unchecked = not import_files and imports.schema is not KEYS
     root = cast("type[Config]", imports.schema.root)
-    config, invalid = validate(root, merged, _skip_rules if unchecked else cross_field_problems)
+    # The keys of a user file are unknown until it is imported.
+    config, invalid = validate(root, merged, (lambda *_: []) if unchecked else cross_field_problems)
     problems += invalid
     if problems:
         raise ConfigError(problems)
     if config.task.data in written:
         config.task._written_data = written[config.task.data]
     return LoadedConfig(config, merged)
-
-
-def _skip_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Return no conflicts: the keys of a user file are unknown until it is imported."""
-    return []
 
 
 def dump_yaml(config: Config) -> str:
@@ -251,22 +250,6 @@ def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
     return None if moved_together else start
 
 
-def moved_run_warning(run: RunDir) -> str | None:
-    """Return a warning if the folder where the run was started is gone with files that it names; else None."""
-    values = parse(read_text(run.config_path)).data
-    start = _start_folder(run.config_path, values)
-    if start is None or start.is_dir():
-        return None
-    names = (name for _, _, name in _relative_paths(values))
-    lacking = [name for name in names if not Path(name).exists() and not looks_like_hub_id(name)]
-    if not lacking:
-        return None
-    return (
-        f"{run.path}: was started in {start}, which no longer exists; {', '.join(lacking)} of its configuration "
-        "is searched for in this folder. Change to the folder that has it, and give the run's path."
-    )
-
-
 def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield section, key and value of each relative path."""
     for *sections, key in _PATHS:
@@ -280,12 +263,6 @@ def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any],
         if of_preset or name in data_sets() or (sections == ["launch"] and not {".", os.sep} & {*name}):
             continue
         yield section, key, name
-
-
-def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
-    for section, name in options.items():
-        if name is not None:
-            yield Layer(f"--{section} {name}", {section: {"name": name}})
 
 
 def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) -> Iterable[Layer]:
@@ -315,17 +292,13 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     if not folder:
         return
     if merged.set_by_user(("task", "data_dir")):
-        # The layer of an unnamed data set is below all others.
+        # Options and overrides are above all files; the layer of an unnamed data set is below all others.
+        heights: dict[Any, int] = {None: -1, **{id(file): height for height, file in enumerate(files)}}
         layers = [merged.layers.get(("task", key)) for key in ("data_dir", "data")]
-        set_height, named = (-1 if layer is None else _rank(layer, files) for layer in layers)
-        if task["data_dir"] is not None or set_height >= named:
+        of_folder, of_data = (heights.get(layer and id(layer), len(files)) for layer in layers)
+        if task["data_dir"] is not None or of_folder >= of_data:
             return
     merged.add(Layer(origin, {"task": {"data_dir": folder}}))
-
-
-def _rank(layer: Layer, files: Sequence[Layer]) -> int:
-    """Return the index of a layer among ``files``; options and overrides are above all files."""
-    return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
 def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool) -> Iterable[Layer]:
@@ -339,7 +312,9 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
             label = f"preset {folder}/{name}.yaml"
             yield Layer(label, _for_task(document.data, task), document.lines, preset=True)
             if task in document.data.get("tasks", {}):
-                yield _layer(label, document, ("tasks", task), "task")
+                below = {path[2:]: line for path, line in document.lines.items() if path[:2] == ("tasks", task)}
+                lines = {("task", *path): line for path, line in below.items()}
+                yield Layer(label, {"task": document.data["tasks"][task]}, lines, preset=True)
     name, tables = _chosen_name(chosen, "method"), imports.tables
     if tables is None:
         return
@@ -354,7 +329,9 @@ def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool
             raise UserError(f"method.name: {error}. {hint}.") from None
         # The name is reported; the other keys are checked against the nearest method.
         method = parse_method_name(nearest_method(name, tables) or _default_name("method"), tables)
-    yield from _method_layers(method, task, tables)
+    for preset in presets_of(method, tables):
+        for values in preset.values_for(task, method.base):
+            yield Layer(preset.label, {"method": values}, preset=True)
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -363,22 +340,6 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
     if own.get("name", name) != name:
         return {section: inner for section, inner in values.items() if section != "task"}
     return values
-
-
-def _method_layers(method: MethodName, task: str, tables: MethodTables) -> Iterable[Layer]:
-    for preset in presets_of(method, tables):
-        for values in preset.values_for(task, method.base):
-            yield Layer(preset.label, {"method": values}, preset=True)
-
-
-def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section: str) -> Layer:
-    values = document.data
-    for key in prefix:
-        values = values[key]
-    lines = {
-        (section, *path[len(prefix) :]): line for path, line in document.lines.items() if path[: len(prefix)] == prefix
-    }
-    return Layer(label, {section: values}, lines, preset=True)
 
 
 def _chosen_name(chosen: dict[Any, Any], section: str) -> str:
@@ -419,13 +380,12 @@ def choose_task(
         raise UserError(f"--rule {rule}: must be one of {', '.join(RULES)}.")
     if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
         overrides = ["task.data=null", *overrides]
-    of_model = model is not None
-    config = load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task
-    check_folder(config)
-    if rule is None:
-        return config
-    key, value = config.rule_override(rule)
-    if any(text.startswith(f"task.{key}=") for text in overrides):
-        raise UserError(f"--rule {rule} and task.{key} cannot be combined. Remove one.")
-    overrides = [*overrides, f"task.{key}={value}"]
-    return load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task
+    if rule is not None:
+        key, value = task_kinds().get(name, Task).rule_override(rule)
+        if any(text.startswith(f"task.{key}=") for text in overrides):
+            raise UserError(f"--rule {rule} and task.{key} cannot be combined. Remove one.")
+        overrides = [*overrides, f"task.{key}={value}"]
+    of_task = model is not None
+    task = load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_task).task
+    check_folder(task)
+    return task

@@ -32,13 +32,13 @@ class ScaleFrom(BaseModel):
     parameters: Parameters
     this_model: Parameters | None = None
 
-    def rate(self, parameters: float) -> float:
-        """Return lr sqrt(N0 / N) for a model of ``parameters`` = N (DGPO, arXiv:2603.14389, equation 45).
+    def rate(self, parameters: Callable[[], float]) -> float:
+        """Return lr sqrt(N0 / N) for a model of ``parameters()`` = N (DGPO, arXiv:2603.14389, equation 45).
 
         The paper's numbers, 4.63e-7 and 3.27e-7, follow from the nominal sizes, 1.5, 7 and 14 billion, not from the
         numbers of parameters (1.777, 7.616 and 14.770 billion); ``this_model`` sets a nominal size.
         """
-        size = parameters if self.this_model is None else self.this_model
+        size = parameters() if self.this_model is None else self.this_model
         return float(self.lr * (self.parameters / size) ** 0.5)
 
 
@@ -89,10 +89,7 @@ class LearningRate:
     def peak(self, parameters: Callable[[], int]) -> float:
         """Return the peak rate; ``parameters`` returns the model's parameter count, needed for a rule."""
         lr = self.optimizer.lr
-        if not isinstance(lr, ScaledRate):
-            return lr
-        named = lr.scale_from.this_model
-        return lr.scale_from.rate(named if named is not None else parameters())
+        return lr.scale_from.rate(parameters) if isinstance(lr, ScaledRate) else lr
 
     def factor(self, step: int) -> float:
         """Return the rate of optimizer step ``step`` (from 0) relative to the peak.

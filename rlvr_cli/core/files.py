@@ -11,10 +11,9 @@ import os
 import re
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -22,15 +21,10 @@ from rlvr_cli.core.errors import RunError, UserError
 
 
 def local_path(name: str) -> Path:
-    """Return ``name`` as a path, expanding a leading ``~`` or ``~user``.
-
-    Raises UserError for an unknown home folder.
-    """
-    try:
+    """Return ``name`` as a path, expanding a leading ``~`` or ``~user`` if that user exists."""
+    with suppress(RuntimeError):
         return Path(name).expanduser()
-    except RuntimeError as error:
-        home = name.replace("\\", "/").split("/", 1)[0]
-        raise UserError(f"{name}: no such home folder: {home}. Write the full path.") from error
+    return Path(name)
 
 
 def fsync(path: Path) -> None:
@@ -280,8 +274,6 @@ def wait_for_release(folder: Path, seconds: float) -> bool:
 
 def finite(value: Any) -> float | None:
     """Return a finite number as a float, None for any other value."""
-    if type(value) is float:
-        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -334,29 +326,16 @@ def resolve_output(path: Path) -> Path:
 
 def _write_problem(path: Path) -> str | None:
     target = Path(os.path.realpath(path))
-    try:
-        kind = target.stat().st_mode if os.path.lexists(target) else stat.S_IFREG
-    except OSError as error:
-        return f"cannot be written ({error.strerror or error}). Choose another."
-    if stat.S_ISDIR(kind):
-        return "is a folder. Name a file."
-    if not stat.S_ISREG(kind):
-        return "is a pipe or a device. Name a file."
+    if os.path.lexists(target) and not target.is_file():
+        return "is not a regular file. Name another."
     existing = next(folder for folder in target.parents if os.path.lexists(folder))
-    if not existing.is_dir():
-        return f"cannot be written ({existing} is not a folder). Choose another."
-    if not os.access(existing, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        return "cannot be written (Permission denied). Choose another."
+    writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    if not writable or (target.exists() and not os.access(target, os.W_OK)):
+        return f"cannot be written to {existing}. Choose another."
     return None
 
 
 def check_input(path: Path) -> None:
     """Raise UserError if ``--input`` is not a regular file, since it is read more than once."""
-    if str(path) == "-":
-        raise UserError("--input -: cannot be standard input, because the input is read twice. Name a file.")
-    try:
-        kind = path.stat().st_mode
-    except OSError as error:
-        raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
-    if not stat.S_ISREG(kind):
-        raise UserError(f"--input {path}: must be a regular file, because it is read twice. Name a file.")
+    if not path.is_file():
+        raise UserError(f"--input {path}: must be an existing regular file, because it is read twice. Name a file.")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.recipes import config_file, read_config
 from rlvr_cli.core.version import FORMAT_KEY, other_format
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, yaml_text
@@ -16,7 +15,6 @@ from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, yaml_text
 INCLUDE = "include"
 # A refused key: code in a configuration.
 CODE = "code"
-MAX_DEPTH = 20
 
 
 @dataclass(frozen=True)
@@ -42,69 +40,58 @@ def load_source_files(file: Path, sections: Collection[str], problems: list[tupl
         sections: the top-level keys of a configuration.
         problems: collects (location, message).
     """
-    return list(_Loader(sections, problems).load(file, str(file), ()))
+    loaded: set[str] = set()
 
-
-@dataclass
-class _Loader:
-    """Loads a configuration and its includes; ``loaded``: the resolved paths so far."""
-
-    sections: Collection[str]
-    problems: list[tuple[str, str]]
-    loaded: set[str] = field(default_factory=set)
-
-    def load(self, file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
+    def load(file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
         """Yield ``file``, named in ``origin``, and its includes; ``above``: the including files, outermost first."""
         real = os.path.realpath(file)
         prefix = f"{INCLUDE}: {file}: " if above else ""
         cycle = [number for number, other in enumerate(above) if os.path.realpath(other) == real]
         if cycle:
             chain = " -> ".join(str(path) for path in (*above[cycle[0] :], file))
-            self.problems.append((origin, f"{prefix}includes itself: {chain}"))
+            problems.append((origin, f"{prefix}includes itself: {chain}"))
             return
-        if real in self.loaded:
+        if real in loaded:
             return
-        self.loaded.add(real)
+        loaded.add(real)
         if above and not (is_yaml(str(file)) and is_yaml(real)) and not Path(real).is_dir():
-            self.problems.append((origin, f"{prefix}must be named *.yaml or *.yml"))
-            return
-        if len(above) > MAX_DEPTH:
-            reason = f"{prefix}includes are nested deeper than {MAX_DEPTH} files"
-            self.problems.append((origin, reason))
+            problems.append((origin, f"{prefix}must be named *.yaml or *.yml"))
             return
         try:
             text = read_config(file)
             document = parse(text)
         except YamlProblem as problem:
             reason = problem.message if is_yaml(real) else "not valid YAML"
-            self.problems.append(
+            problems.append(
                 (problem.location(file), reason) if problem.line else (origin, f"{prefix}{problem.message}")
             )
             return
         if document.data is None:
-            self.problems.append((origin, f"{prefix}is empty; a configuration sets at least one key"))
+            problems.append((origin, f"{prefix}is empty; a configuration sets at least one key"))
         elif not isinstance(document.data, dict):
             # Its content is not printed: the file may contain passwords.
             got = "a list" if isinstance(document.data, list) else "a single value"
             location = f"{file}:{document.lines[()]}"
-            self.problems.append((location, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
+            problems.append((location, f"must be a mapping of sections, as in `rollout: ...`; got {got}"))
         elif CODE in document.data:
             reason = (
                 f"{CODE}: code is not allowed in a configuration, and none was run. Write it to a file and name that: "
                 "`method: my.py`, `task: my.py`, or `task: {name: own, reward: my.py:function}`"
             )
-            self.problems.append((document.location(file, (CODE,)), reason))
-        elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE, FORMAT_KEY}:
+            problems.append((document.location(file, (CODE,)), reason))
+        elif not is_yaml(real) and not set(document.data) <= {*sections, INCLUDE, FORMAT_KEY}:
             # Not printed, for the same reason.
             reason = "is not a configuration: not named *.yaml, and its keys are not sections"
-            self.problems.append((str(file), reason))
+            problems.append((str(file), reason))
         elif fault := other_format(document.data):
-            self.problems.append((document.location(file, (FORMAT_KEY,)), fault))
+            problems.append((document.location(file, (FORMAT_KEY,)), fault))
         else:
-            for path, line in _included_files(file, document, self.problems):
-                yield from self.load(path, f"{file}:{line}", (*above, file))
+            for path, line in _included_files(file, document, problems):
+                yield from load(path, f"{file}:{line}", (*above, file))
             values = {key: value for key, value in document.data.items() if key not in (INCLUDE, FORMAT_KEY)}
             yield SourceFile(file, text, document, values)
+
+    return list(load(file, str(file), ()))
 
 
 def is_yaml(name: str) -> bool:
@@ -124,17 +111,10 @@ def _included_files(file: Path, document: YamlDocument, problems: list[tuple[str
         return
     value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names or not all(map(_is_name, names)):
+    valid = isinstance(names, list) and all(isinstance(name, str) and name and "\0" not in name for name in names)
+    if not valid or not names:
         needed = "must be a file or a list of files, relative to this file's folder"
         problems.append((f"{file}:{line}", f"{INCLUDE}: {needed}; got {yaml_text(value)}"))
         return
     for number, name in enumerate(names):
-        name_line = document.lines.get((INCLUDE, number), line)
-        try:
-            yield _normalize_path(config_file(name, file.parent)), name_line
-        except UserError as error:
-            problems.append((f"{file}:{name_line}", f"{INCLUDE}: {error}"))
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and "\0" not in value
+        yield _normalize_path(config_file(name, file.parent)), document.lines.get((INCLUDE, number), line)

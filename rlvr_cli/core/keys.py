@@ -66,7 +66,9 @@ class Schema:
             yield self.root
         elif isinstance(path[-1], int):
             for parent in self.variants(path[:-2]) if len(path) > 1 else ():
-                yield from _items_of(fields(parent)[path[-2]].annotation) if path[-2] in fields(parent) else ()
+                yield from (
+                    _sections_of(fields(parent)[path[-2]].annotation, items=True) if path[-2] in fields(parent) else ()
+                )
         elif isinstance(path[-1], str):
             for parent in self.variants(path[:-1]):
                 if (declared := fields(parent).get(path[-1])) is not None:
@@ -200,12 +202,7 @@ class Schema:
         top = fields(self.root)
         if len(path) == 1:
             return nearest(path[0], top)
-        if path[0] not in top:
-            section = nearest(path[0], top)
-            if section and f"{section}.{'.'.join(path[1:])}" in names:
-                return f"{section}.{'.'.join(path[1:])}"
-        similar = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
-        return nearest(".".join(path), similar, cutoff=0.8)
+        return nearest(".".join(path), names, cutoff=0.8)
 
     def _sections_below(self, path: KeyPath) -> Iterator[KeyPath]:
         for variant in self.variants(path):
@@ -288,7 +285,9 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         keys = ", ".join(declared.alias or name for name, declared in annotation.model_fields.items())
         return annotation.model_config.get("title") or f"a mapping with the keys {keys}"
     if annotation is str:
-        return "text, not empty, on one line" if _has_pattern(metadata) else "text"
+        return (
+            "text, not empty, on one line" if any(isinstance(item, StringConstraints) for item in metadata) else "text"
+        )
     word = {int: "a whole number", float: "a number", bool: "true or false"}.get(annotation, "any value")
     bounds = list(_bounds(metadata))
     return ", ".join([word, " and ".join(bounds)]) if bounds else word
@@ -305,10 +304,6 @@ def allows_text(annotation: Any) -> bool:
     return annotation is str
 
 
-def _has_pattern(metadata: Iterable[Any]) -> bool:
-    return any(isinstance(item, StringConstraints) for item in metadata)
-
-
 def _bounds(metadata: Iterable[Any]) -> Iterable[str]:
     words = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
     for item in metadata:
@@ -323,21 +318,15 @@ def _format_bound(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else str(number)
 
 
-def _items_of(annotation: Any) -> tuple[Variant, ...]:
+def _sections_of(annotation: Any, *, items: bool = False) -> tuple[Variant, ...]:
+    """Return the sections that a value may be; ``items``: those in a list."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _items_of(arguments[0])
+        return _sections_of(arguments[0], items=items)
     if origin in (Union, types.UnionType):
-        return tuple(section for argument in arguments for section in _items_of(argument))
-    return _sections_of(arguments[0]) if origin is tuple else ()
-
-
-def _sections_of(annotation: Any) -> tuple[Variant, ...]:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _sections_of(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return tuple(section for argument in get_args(annotation) for section in _sections_of(argument))
+        return tuple(section for argument in arguments for section in _sections_of(argument, items=items))
+    if items:
+        return _sections_of(arguments[0]) if origin is tuple else ()
     if not (isinstance(annotation, type) and issubclass(annotation, Section)):
         return ()
     return (

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rlvr_cli.core.keys import Schema
-from rlvr_cli.core.messages import convert_errors, drop_odd_keys, iter_set_paths, value_at
+from rlvr_cli.core.messages import convert_errors, drop_odd_keys, follow_single_keys, iter_set_paths, value_at
 from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.text import nearest, redact_secrets
 from rlvr_cli.core.yaml import KeyPath, YamlProblem, dump, parse
@@ -219,14 +219,10 @@ def order_overrides(schema: Schema, layers: list[Layer]) -> list[Layer]:
 
     def rank(layer: Layer) -> int:
         """Return the depth of a choice, and a larger number for other overrides."""
-        path: KeyPath = ()
-        value: Any = layer.data
-        while isinstance(value, dict) and len(value) == 1:
-            ((key, value),) = value.items()
-            path = (*path, key)
+        path = follow_single_keys((), layer.data)
         if path[-1] == schema.chooser(path[:-1]):
             return len(path)
-        return len(path) + 1 if schema.chooser(path) and not isinstance(value, dict) else 1000
+        return len(path) + 1 if schema.chooser(path) and not isinstance(value_at(layer.data, path), dict) else 1000
 
     return sorted(layers, key=rank)
 

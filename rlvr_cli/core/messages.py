@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, normalize_name, schema_of
 from rlvr_cli.core.section import Section
-from rlvr_cli.core.text import did_you_mean, nearest
+from rlvr_cli.core.text import did_you_mean, join_and
 from rlvr_cli.core.yaml import KeyPath, yaml_text
 
 _PLAIN = re.compile(r"[^\s\"'`]+")
@@ -49,21 +49,13 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
-        if detail["type"] == "extra_forbidden" and (leaves := _foreign_keys(schema, path, value_at(data, path))):
-            for leaf in leaves:
+        if detail["type"] == "extra_forbidden" and len(path) == 1:
+            for leaf in _leaves(path, value_at(data, path)):
                 alone = functools.reduce(lambda value, key: {key: value}, reversed(leaf), value_at(data, leaf))
                 by_path.setdefault(leaf, Fault(path, leaf, _unknown_key_message(schema, path, alone)))
         else:
             by_path.setdefault(path, Fault(path, value_path, _fault_message(schema, detail, path, value_path, data)))
     return list(by_path.values())
-
-
-def _foreign_keys(schema: Schema, path: KeyPath, value: Any) -> list[KeyPath]:
-    """Return the paths of all keys in a section of another program; none for another unknown key or section."""
-    leaves, section = _leaves(path, value), nearest(str(path[0]), fields(schema.root))
-    misspelled = section is not None and all(schema.is_known((section, *leaf[1:])) for leaf in leaves)
-    foreign = any(normalize_name(str(leaf[-1])) in schema.other_names for leaf in leaves)
-    return leaves if len(path) == 1 and foreign and not misspelled else []
 
 
 def _leaves(path: KeyPath, value: Any) -> list[KeyPath]:
@@ -181,7 +173,7 @@ def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     others = [variant for variant in schema.variants(section) if variant is not chosen and key in fields(variant)]
     if others:
         return _other_kind_message(schema, path, values, others)
-    written = _follow_single_keys(path, value_at(data, path))
+    written = follow_single_keys(path, value_at(data, path))
     name, value = normalize_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
     # The name of another program's key is more specific than that of its section.
@@ -219,13 +211,13 @@ def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list
     tag = values.get(chooser, getattr(schema.default(section), chooser))
     if not tags:
         return f"{subject} {tag} has no {key}; other {section[-1]}s have it."
-    listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
+    listed = f"{join_and(tags)} {'have' if len(tags) > 1 else 'has'}"
     chosen_key = dotted_name((*section, chooser) if is_kind else section)
     hint = f" Did you mean {chosen_key}={tags[0]}?" if len(tags) == 1 else ""
     return f"{subject} {tag} has no {key}; {listed}.{hint}"
 
 
-def _follow_single_keys(path: KeyPath, value: Any) -> KeyPath:
+def follow_single_keys(path: KeyPath, value: Any) -> KeyPath:
     """Extend `path` through mappings of one key, as from the dotted name `update.kl.beta=0`."""
     while isinstance(value, dict) and len(value) == 1:
         ((key, value),) = value.items()

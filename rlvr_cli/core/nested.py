@@ -17,6 +17,13 @@ def flatten(values: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
     return flat
 
 
+def to_tuples(value: Any) -> Any:
+    """Replace the lists in nested mappings and lists by tuples."""
+    if isinstance(value, Mapping):
+        return {key: to_tuples(inner) for key, inner in value.items()}
+    return tuple(map(to_tuples, value)) if isinstance(value, list) else value
+
+
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for key, value in values.items():

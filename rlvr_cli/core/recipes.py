@@ -30,8 +30,7 @@ def recipe_name(path: Path) -> str:
 def config_file(name: str | Path, folder: Path = Path()) -> Path:
     """Return the path of ``name`` in ``folder``, or of the recipe of that name, with or without `.yaml`.
 
-    A file takes precedence; where there is neither, returns the path in ``folder``. Raises UserError for an unknown
-    home folder.
+    A file takes precedence; where there is neither, returns the path in ``folder``.
     """
     path = folder / local_path(str(name))
     if os.path.lexists(path) and not path.is_dir():

@@ -108,13 +108,7 @@ class Choice(Section):
         if cls.is_family():
             cls.kinds = {}
         elif cls.chooser in vars(cls).get("__annotations__", {}) and not is_user_class(cls):
-            name = cls.model_fields[cls.chooser].default
-            other = cls.kinds.get(name)
-            if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise TypeError(
-                    f'{cls.__module__}.{cls.__qualname__}: {cls.chooser} "{name}" is taken by {other.__qualname__}'
-                )
-            cls.kinds[name] = cls  # type: ignore[index]
+            cls.kinds[cls.model_fields[cls.chooser].default] = cls  # type: ignore[index]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -6,19 +6,9 @@ import math
 from collections.abc import Sequence
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-ASCII = ".:-=+*#@"
 
 
-def levels_for(encoding: str | None) -> str:
-    """Return the characters of eight levels, from low to high, that ``encoding`` supports."""
-    try:
-        BLOCKS.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BLOCKS
-
-
-def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, levels: str = BLOCKS) -> str:
+def sparkline(points: Sequence[tuple[int, float]], length: int, width: int) -> str:
     """Draw ``points`` in at most ``width`` characters; blank = no point.
 
     A character is the mean of the points in its interval, on levels from the minimum to the maximum. Equal points are
@@ -27,7 +17,6 @@ def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, leve
     Args:
         points: (position from 0, finite value).
         length: of the axis: positions are below it.
-        levels: characters from low to high.
     """
     bins: list[list[float]] = [[] for _ in range(min(width, length))]
     for position, value in points:
@@ -35,15 +24,15 @@ def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, leve
     if not points:
         return " " * len(bins)
     least, greatest = (choose(value for _, value in points) for choose in (min, max))
-    return "".join(_character(values, least, greatest, levels) for values in bins)
+    return "".join(_character(values, least, greatest) for values in bins)
 
 
-def _character(values: list[float], least: float, greatest: float, levels: str) -> str:
+def _character(values: list[float], least: float, greatest: float) -> str:
     if not values:
         return " "
     # Halved, since the difference of two finite numbers may overflow.
     span = greatest / 2 - least / 2
     if span == 0:
-        return levels[(len(levels) - 1) // 2]
+        return BLOCKS[(len(BLOCKS) - 1) // 2]
     mean = math.fsum(value / len(values) for value in values)
-    return levels[min(len(levels) - 1, int((mean / 2 - least / 2) / span * len(levels)))]
+    return BLOCKS[min(len(BLOCKS) - 1, int((mean / 2 - least / 2) / span * len(BLOCKS)))]

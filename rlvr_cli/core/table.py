@@ -101,7 +101,8 @@ def _markdown_table(table: Table) -> str:
 
 def _latex_table(table: Table) -> str:
     def line(cells: Sequence[Cell]) -> str:
-        return f"{' & '.join(escape_latex(str(cell)) for cell in cells)} \\\\"
+        escaped = ("".join(_LATEX.get(letter, letter) for letter in str(cell)) for cell in cells)
+        return f"{' & '.join(escaped)} \\\\"
 
     return "\n".join(
         [
@@ -114,7 +115,3 @@ def _latex_table(table: Table) -> str:
             r"\end{tabular}",
         ]
     )
-
-
-def escape_latex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)

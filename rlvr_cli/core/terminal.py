@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
+
+from rich.cells import cell_len
 
 from rlvr_cli.core.text import escape_for_terminal
 
@@ -94,28 +95,19 @@ def width() -> int:
     return NO_TERMINAL
 
 
-def cell_width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )
-
-
 def wrap_text(text: str, columns: int) -> str:
     """Wrap ``text`` between words, keeping the indentation. Longer words are not broken."""
     return "\n".join(piece for line in text.split("\n") for piece in _wrap_line(line, columns))
 
 
 def _wrap_line(line: str, columns: int) -> Iterator[str]:
-    if cell_width(line) <= columns:
+    if cell_len(line) <= columns:
         yield line
         return
     indent = line[: _indent(line)]
     current = ""
     for piece in _pieces(line.strip(), columns - len(indent)):
-        if current and cell_width(current) + 1 + cell_width(piece) > columns:
+        if current and cell_len(current) + 1 + cell_len(piece) > columns:
             yield current
             current = ""
         current = f"{current} {piece}" if current else f"{indent}{piece}"
@@ -125,7 +117,7 @@ def _wrap_line(line: str, columns: int) -> Iterator[str]:
 def _pieces(text: str, columns: int) -> Iterator[str]:
     """Yield the unbreakable parts of ``text``; those wider than ``columns`` are split, except commands."""
     for piece in _PIECE.findall(text):
-        if cell_width(piece) <= columns or piece.startswith("rlvr "):
+        if cell_len(piece) <= columns or piece.startswith("rlvr "):
             yield piece
         else:
             yield from piece.split()
@@ -139,7 +131,7 @@ def table_lines(
     ``header``: all empty = no header. ``columns``: width limit; None = one line per row.
     """
     lines = [[escape_for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
-    natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
+    natural = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
     if columns is None or sum(natural) + GAP * (len(natural) - 1) <= columns:
         blocks = [(list(range(len(natural))), natural)]
     else:
@@ -161,21 +153,18 @@ def table_lines(
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
     """Yield groups of columns that fit next to the first column, and their widths."""
     least = [
-        max((_indent(cell) + cell_width(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
+        max((_indent(cell) + cell_len(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
         for cells in zip(*lines, strict=True)
     ]
     if natural[0] <= columns // 3:
         least[0] = natural[0]
-    chosen: list[int] = [0]
+    groups = [[0]]
     for column in range(1, len(natural)):
-        if len(chosen) > 1 and sum(least[index] + GAP for index in [*chosen, column]) - GAP > columns:
-            yield (
-                chosen,
-                _share_width([least[index] for index in chosen], [natural[index] for index in chosen], columns),
-            )
-            chosen = [0]
-        chosen.append(column)
-    yield chosen, _share_width([least[index] for index in chosen], [natural[index] for index in chosen], columns)
+        if len(groups[-1]) > 1 and sum(least[index] + GAP for index in [*groups[-1], column]) - GAP > columns:
+            groups.append([0])
+        groups[-1].append(column)
+    for group in groups:
+        yield group, _share_width([least[index] for index in group], [natural[index] for index in group], columns)
 
 
 def _indent(cell: str) -> int:
@@ -200,6 +189,6 @@ def _format_row(cells: list[str], widths: list[int], styles: list[str | None]) -
         for style, pieces, room in zip(styles, wrapped_cells, widths, strict=True):
             text = pieces[number] if number < len(pieces) else ""
             line += " " * gap + (colourize(text, style) if style and text else text)
-            gap = room - cell_width(text) + GAP
+            gap = room - cell_len(text) + GAP
         lines.append(line.rstrip())
     return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -71,12 +70,9 @@ def redact_secrets(text: str) -> str:
 
 
 def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the name most similar to `word`, allowing transpositions; None below similarity `cutoff` (1 = equal)."""
-    by_lower, word = {name.lower(): name for name in names}, word.lower()
-    swapped = (word[:at] + word[at : at + 2][::-1] + word[at + 2 :] for at in range(len(word) - 1))
-    if exact := next((text for text in swapped if text in by_lower and text != word), None):
-        return by_lower[exact]
-    matches = difflib.get_close_matches(word, by_lower, n=1, cutoff=cutoff)
+    """Return the name most similar to `word`; None below similarity `cutoff` (1 = equal)."""
+    by_lower = {name.lower(): name for name in names}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 
 
@@ -111,19 +107,10 @@ def shorten(text: str, limit: int) -> str:
 
 
 def unique_labels(names: Sequence[str], limit: int) -> dict[str, str]:
-    """Return a unique label of at most ``limit`` characters for each name.
-
-    Names that :func:`shorten` makes equal keep their differing part, or get a number.
-    """
+    """Return a label of at most ``limit`` characters for each name; numbered if :func:`shorten` makes some equal."""
     labels = {name: shorten(name, limit) for name in names}
-    unique, head = dict(labels), limit // 3
-    for name in names:
-        if equal := [other for other in names if other != name and labels[other] == labels[name]]:
-            common = max(len(os.path.commonprefix([name, other])) for other in equal)  # noqa: RUF071 - characters
-            start = max(head, common - limit // 4)
-            unique[name] = f"{name[:head]}…{name[start : start + limit - head - 1]}"
-    if len(set(unique.values())) == len(unique):
-        return unique
+    if len(set(labels.values())) == len(labels):
+        return labels
     return {name: f"{number}: {shorten(name, limit - 5)}" for number, name in enumerate(labels, start=1)}
 
 

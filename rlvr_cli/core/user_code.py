@@ -99,11 +99,10 @@ class UserFile:
 def read_user_file(path: Path) -> UserFile:
     """Read a file and its imports from its folder. Raises UserError if it is missing or not a text file."""
     path = path.parent.resolve() / path.name
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}. Give a Python file.")
     if not path.exists():
-        near = [str(other) for other in path.parent.glob(f"*{SUFFIX}")]
-        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}")
+        raise UserError(f"{path}: no such file.{did_you_mean(str(path), map(str, path.parent.glob(f'*{SUFFIX}')))}")
+    if not path.is_file():
+        raise UserError(f"{path}: is not a regular file.")
     text = _read(path)
     return UserFile(path, text, _imports_of(path, text))
 

@@ -7,9 +7,7 @@ limits.
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,10 +80,9 @@ class YamlProblem(Exception):
 def read_text(path: Path) -> str:
     """Read the text of a configuration file. Raises YamlProblem if missing, unreadable, too large or not UTF-8."""
     try:
-        _check_regular(path.stat().st_mode)
-        # Non-blocking, in case it has been replaced by a pipe.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
-            _check_regular(os.fstat(file.fileno()).st_mode)
+        if path.exists() and not path.is_file():
+            raise YamlProblem(None, "is a folder, a pipe or a device; give a YAML file")
+        with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise YamlProblem(None, "no such file") from None
@@ -130,13 +127,6 @@ def yaml_text(value: Any) -> str:
     else:
         text = "null" if value is None else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _check_regular(mode: int) -> None:
-    if stat.S_ISDIR(mode):
-        raise YamlProblem(None, "is a folder; give a YAML file")
-    if not stat.S_ISREG(mode):
-        raise YamlProblem(None, "is a pipe, a device or a socket; give a YAML file")
 
 
 class _Reader:

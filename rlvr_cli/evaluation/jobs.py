@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rlvr_cli.config.load import SweepRow, load_config, moved_run_warning, preset_of_task
+from rlvr_cli.config.load import SweepRow, load_config, preset_of_task
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import local_path
@@ -235,8 +235,6 @@ def _make_job(request: EvalRequest, models: _Models, choice: SelectedBenchmark |
     notes += key_note(config)
     if settings.samples == 0 and (note := greedy_only_note(overrides)):
         notes.append(f"{choice.benchmark}: {note}" if choice is not None else note)
-    if run is not None and (moved := moved_run_warning(RunDir(run.config_path.parent))):
-        notes.append(moved)
     if target.run is not None:
         notes += edited_file_warnings(target.run.read_manifest())
     job = EvalJob(config, settings, target, against, request.out, notes=tuple(notes))

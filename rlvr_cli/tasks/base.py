@@ -181,7 +181,8 @@ class Task(RowReader, Choice):
         """Return the task with the prompts of a model trained on ``style``. Raises UserError for incompatible keys."""
         return self
 
-    def rule_override(self, rule: str) -> tuple[str, str]:
+    @classmethod
+    def rule_override(cls, rule: str) -> tuple[str, str]:
         """Return the key and value of ``--rule paper`` and ``--rule strict``."""
         return "rule", rule
 
@@ -258,11 +259,7 @@ class Task(RowReader, Choice):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdict of ``judge`` on each response, in order.
-
-        Args:
-            token_ids: the token ids of each response, for judges that use them; None = unknown.
-        """
+        """Return the verdict of ``judge`` on each response, in order; ``token_ids``: of the responses, if known."""
         rows = zip(problems, responses, truncated, strict=True)
         session = self.start_judging()
         if session is None:
@@ -281,10 +278,8 @@ class Task(RowReader, Choice):
     def group_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
         """Group equivalent answers for majority votes; by default only equal spellings are equivalent.
 
-        Args:
-            answers: for each problem, the answers in the order of its samples.
-        Returns:
-            For each problem: answer -> its first equivalent, for answers spelled differently.
+        ``answers``: for each problem, in the order of its samples. Returns, for each problem, the first equivalent of
+        each answer that is spelled differently.
         """
         return [{} for _ in answers]
 

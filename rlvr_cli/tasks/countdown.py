@@ -141,7 +141,18 @@ class Countdown(StratifiedTask):
         return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        return problem_from(fields, where)
+        """Return the problem of a row's fields `nums` and `target`; the default `id` is ``where``. Raises UserError."""
+        missing = [name for name in ("nums", "target") if name not in fields]
+        if missing:
+            raise MissingFields(where, missing, "a row needs nums (the numbers) and target", fields)
+        nums, target = fields["nums"], fields["target"]
+        if not isinstance(nums, list) or not all(type(n) is int and 0 <= n <= _LARGEST for n in nums):
+            raise UserError(f"{where}: nums must be a list of whole numbers from 0 to {_LARGEST}")
+        if not MIN_NUMBERS <= len(nums) <= MAX_NUMBERS:
+            raise UserError(f"{where}: nums must have {MIN_NUMBERS} to {MAX_NUMBERS} numbers; got {len(nums)}")
+        if type(target) is not int or abs(target) > _LARGEST:
+            raise UserError(f"{where}: target must be a whole number from -{_LARGEST} to {_LARGEST}")
+        return _make_problem(CountdownPuzzle(tuple(nums), target), str(fields.get("id", where)))
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Return the prompt, ending in ``<think>``; without a chat template in the format for base models."""
@@ -241,21 +252,6 @@ def write_question(nums: Sequence[int], target: int) -> str:
         "operations (+, -, *, /) and each number can only be used once. Show your work in <think> </think> tags. And "
         "return the final answer in <answer> </answer> tags, for example <answer> (1 + 2) / 3 </answer>."
     )
-
-
-def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """Return the problem of a row's fields `nums` and `target`; the default `id` is ``where``. Raises UserError."""
-    missing = [name for name in ("nums", "target") if name not in fields]
-    if missing:
-        raise MissingFields(where, missing, "a row needs nums (the numbers) and target", fields)
-    nums, target = fields["nums"], fields["target"]
-    if not isinstance(nums, list) or not all(type(n) is int and 0 <= n <= _LARGEST for n in nums):
-        raise UserError(f"{where}: nums must be a list of whole numbers from 0 to {_LARGEST}")
-    if not MIN_NUMBERS <= len(nums) <= MAX_NUMBERS:
-        raise UserError(f"{where}: nums must have {MIN_NUMBERS} to {MAX_NUMBERS} numbers; got {len(nums)}")
-    if type(target) is not int or abs(target) > _LARGEST:
-        raise UserError(f"{where}: target must be a whole number from -{_LARGEST} to {_LARGEST}")
-    return _make_problem(CountdownPuzzle(tuple(nums), target), str(fields.get("id", where)))
 
 
 def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:

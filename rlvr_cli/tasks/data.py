@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.files import (
     ENDINGS,
@@ -31,8 +31,6 @@ from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, S
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
 # HiTab's tables, in the folder of its rows.
 TABLES = ("tables.jsonl", "tables.jsonl.gz")
-# Files whose rows may have different fields.
-_RAGGED = (".jsonl", ".jsonl.gz", ".json")
 _ROWS_SHOWN = 3
 # The default folder of `rlvr tasks fetch`, and the manifests' folder in it.
 PUBLIC, FETCHED = "data/public", "fetched"
@@ -56,8 +54,6 @@ class RowReader:
     json_columns: ClassVar[tuple[str, ...]] = ()
     # Whether a folder's files without a split in their names are read too, and split by row.
     reads_unmarked_files: ClassVar[bool] = False
-    # Whether all rows have the same fields, even in formats that do not require it.
-    uniform_columns: ClassVar[bool] = False
     # Keys that select every row of the public set.
     all_rows_keys: ClassVar[Mapping[str, Any]] = {}
     # Whether train files are split by row if there are no dev and test files.
@@ -294,10 +290,8 @@ def _parse_rows(task: RowReader, sources: Iterable[Iterable[tuple[Any, RowOrigin
                 errors += error.problems
                 if isinstance(error, MissingFields) and len(errors) == 1:
                     errors[0] += f" Rows are read as problems of task {task.name}: use another --task, or a --reward."
-                # All rows of a table lack the column.
-                ragged = origin.path is not None and origin.path.name.endswith(_RAGGED) and not task.uniform_columns
-                if isinstance(error, MissingFields) and not ragged:
-                    break
+                if isinstance(error, MissingFields):
+                    break  # the other rows may lack it too
                 continue
             if problem.id in origins:
                 errors.append(
@@ -405,5 +399,5 @@ def split_in_name(path: Path) -> str | None:
 
 def hash_split(key: str) -> Split:
     """Assign a split to a key by its SHA-256: test 1/8, dev 1/8, train 6/8."""
-    bucket = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] % 8
+    bucket = int(text_digest(key)[:2], 16) % 8
     return "test" if bucket == 0 else "dev" if bucket == 1 else "train"

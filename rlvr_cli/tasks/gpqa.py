@@ -54,10 +54,6 @@ class GPQA(AnswerTask):
     name: Literal["gpqa"] = Field("gpqa", description="gpqa = multiple-choice questions of science.")
     data: Data = "gpqa_diamond"
 
-    @property
-    def prompt_tokens(self) -> int:
-        return 1024
-
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         reading = extract_answer(response, self.form, self.rule)
         letter = None if reading.answer is None else read_letter(reading.answer, self.rule)
@@ -66,33 +62,29 @@ class GPQA(AnswerTask):
         return self.verdict(reading, outcome, answer=letter, truncated=truncated)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        return problem_from(fields, where)
+        """Return the problem of a row: the hub's columns, or ``question`` with its choices and ``answer``, a letter.
 
-
-def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """Return the problem of a row: the hub's columns, or ``question`` with its choices and ``answer``, a letter.
-
-    Raises UserError if a field is missing or of another type.
-    """
-    if "Question" not in fields:
-        question, letter = find_question(fields, where), fields.get("answer")
-        if letter is None:
-            raise MissingFields(where, ["answer"], "a problem needs question and answer (a letter)", fields)
-        if letter not in (*LETTERS,):
-            raise UserError(f"{where}: answer must be one of {', '.join(LETTERS)}; got {letter!r:.40}")
-        return make_problem(fields, question, letter)
-    texts = [fields.get(column) for column in ("Question", *_CHOICES)]
-    missing = [column for column, text in zip(("Question", *_CHOICES), texts, strict=True) if text in (None, "")]
-    if missing:
-        raise MissingFields(where, missing, "a row of the hub has a question and four answers", fields)
-    question, *choices = (str(text).strip() for text in texts)
-    identity = str(fields.get("Record ID") or fields["id"])
-    order = random.Random(stream_seed(0, "gpqa-choices", identity)).sample(range(4), 4)
-    listed = "\n".join(f"{letter}) {choices[index]}" for letter, index in zip(LETTERS, order, strict=True))
-    prompt = f"{question}\n\n{listed}\n\nAnswer with the letter of the right choice."
-    subgroup = fields.get("High-level domain") or "all"
-    row = {"id": identity, "solution": fields.get("Explanation"), "subgroup": subgroup}
-    return make_problem(row, prompt, LETTERS[order.index(0)])
+        Raises UserError if a field is missing or of another type.
+        """
+        if "Question" not in fields:
+            question, letter = find_question(fields, where), fields.get("answer")
+            if letter is None:
+                raise MissingFields(where, ["answer"], "a problem needs question and answer (a letter)", fields)
+            if letter not in (*LETTERS,):
+                raise UserError(f"{where}: answer must be one of {', '.join(LETTERS)}; got {letter!r:.40}")
+            return make_problem(fields, question, letter)
+        texts = [fields.get(column) for column in ("Question", *_CHOICES)]
+        missing = [column for column, text in zip(("Question", *_CHOICES), texts, strict=True) if text in (None, "")]
+        if missing:
+            raise MissingFields(where, missing, "a row of the hub has a question and four answers", fields)
+        question, *choices = (str(text).strip() for text in texts)
+        identity = str(fields.get("Record ID") or fields["id"])
+        order = random.Random(stream_seed(0, "gpqa-choices", identity)).sample(range(4), 4)
+        listed = "\n".join(f"{letter}) {choices[index]}" for letter, index in zip(LETTERS, order, strict=True))
+        prompt = f"{question}\n\n{listed}\n\nAnswer with the letter of the right choice."
+        subgroup = fields.get("High-level domain") or "all"
+        row = {"id": identity, "solution": fields.get("Explanation"), "subgroup": subgroup}
+        return make_problem(row, prompt, LETTERS[order.index(0)])
 
 
 def read_letter(text: str, rule: Rule = "strict") -> str | None:

@@ -53,27 +53,23 @@ class GSM8K(AnswerTask):
         return self.verdict(reading, outcome, answer=answer, truncated=truncated)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        return problem_from(fields, where)
+        """Return the problem of a row; ``answer`` is a number, as text too, or a solution that ends in ``#### number``.
+
+        Raises UserError if a field is missing or of another type, or the answer is not a number.
+        """
+        question = find_question(fields, where)
+        text = convert_answer(fields.get("answer"))
+        if text is None:
+            needed = "a problem needs question and answer (a number, or text ending in ####)"
+            raise MissingFields(where, ["answer"], needed, fields)
+        solution, mark, gold = text.rpartition(_MARK)
+        gold = gold.strip()
+        if read_number(gold) is None:
+            raise UserError(f"{where}: answer must be a number; got {gold[:40]!r}")
+        return make_problem({"solution": solution.strip(), **fields} if mark else fields, question, gold)
 
     def _strip_boxes(self, solution: str) -> str:
         return _CALCULATOR.sub("", super()._strip_boxes(solution).partition(_MARK)[0]).strip()
-
-
-def problem_from(fields: dict[str, Any], where: str) -> Problem:
-    """Return the problem of a row; ``answer`` is a number, as text too, or a solution that ends in ``#### number``.
-
-    Raises UserError if a field is missing or of another type, or the answer is not a number.
-    """
-    question = find_question(fields, where)
-    text = convert_answer(fields.get("answer"))
-    if text is None:
-        needed = "a problem needs question and answer (a number, or text ending in ####)"
-        raise MissingFields(where, ["answer"], needed, fields)
-    solution, mark, gold = text.rpartition(_MARK)
-    gold = gold.strip()
-    if read_number(gold) is None:
-        raise UserError(f"{where}: answer must be a number; got {gold[:40]!r}")
-    return make_problem({"solution": solution.strip(), **fields} if mark else fields, question, gold)
 
 
 # Accepted and refused numbers: docs/tasks/gsm8k.md

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -66,19 +66,6 @@ _CITATION = re.compile(r"\[[^\[\]]*\]\Z")
 _QUOTES = str.maketrans("\u2018\u2019\u00b4`\u201c\u201d", "''''\"\"")
 
 
-@dataclass(frozen=True)
-class Conventions:
-    """Conventions for comparing answers.
-
-    ``tolerance``: maximum difference of equal numbers. ``percent``: 69.1% is 69.1 (as_written), 0.691 (ratio) or both
-    (either). ``sign``: either = compare magnitudes.
-    """
-
-    tolerance: Fraction = Fraction(1, 100_000)
-    percent: Literal["as_written", "ratio", "either"] = "as_written"
-    sign: Literal["exact", "either"] = "exact"
-
-
 class HiTab(Task):
     """Questions on hierarchical tables."""
 
@@ -114,10 +101,6 @@ class HiTab(Task):
         False, description="Use the HiTab maintainers' corrected questions and answers of rows that have them."
     )
     rule: RuleKey = "paper"
-
-    @property
-    def conventions(self) -> Conventions:
-        return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
     def parse_row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         """Return the problem of a row; its table is in the row or in tables.jsonl of the same folder."""
@@ -163,7 +146,51 @@ class HiTab(Task):
         return chat_prompt(tokenizer, [{"role": "user", "content": text}], options=self.chat_template_kwargs)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        return judge_table_answer(problem.data["answer"], response, self.rule, self.conventions, truncated)
+        """Judge a response, in linear time; the gold answers may be in any order."""
+        written, reason = _extract_answer(response) if self.rule == "paper" else _extract_single_answer(response)
+        if written is None:
+            return _make_verdict(False, None, "too_long" if truncated and reason == "no_answer" else reason)
+        expected = [read_value(item, self.rule) for item in problem.data["answer"]]
+        first: list[Value] | None = None
+        for items in _candidate_lists(written, len(expected)):
+            values = [read_value(item, self.rule) for item in items]
+            first = first or values
+            if self.answers_match(expected, values):
+                return _make_verdict(True, _join_canonical(values), "correct")
+        if not first or not any(value.text for value in first):
+            return _make_verdict(False, None, "too_long" if truncated else "no_answer")
+        return _make_verdict(False, _join_canonical(first), "wrong")
+
+    def answers_match(self, gold: Sequence[Value], answers: Sequence[Value]) -> bool:
+        """Return whether the answers match the gold answers in some order."""
+        if len(gold) != len(answers):
+            return False
+        if len(gold) == 1:
+            return self._values_match(gold[0], answers[0])
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import maximum_bipartite_matching
+
+        pairs = csr_array([[self._values_match(true, answer) for true in gold] for answer in answers], dtype=bool)
+        return bool((maximum_bipartite_matching(pairs) >= 0).all())
+
+    def _values_match(self, gold: Value, answer: Value) -> bool:
+        if gold.number is None or answer.number is None:
+            return gold.number is None and answer.number is None and gold.text == answer.text
+        return any(
+            abs(true - read) <= self._exact_tolerance
+            for true in self._possible_numbers(gold, gold.number)
+            for read in self._possible_numbers(answer, answer.number)
+        )
+
+    @cached_property
+    def _exact_tolerance(self) -> Fraction:
+        return Fraction(str(self.tolerance))
+
+    def _possible_numbers(self, value: Value, number: Fraction) -> list[Fraction]:
+        number = abs(number) if self.sign == "either" else number
+        if not value.percent or self.percent == "as_written":
+            return [number]
+        return [number / 100] if self.percent == "ratio" else [number, number / 100]
 
 
 def _find_tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -188,25 +215,6 @@ def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, .
         except UserError as error:
             problems += error.problems
     return tables, tuple(problems)
-
-
-def judge_table_answer(
-    gold: Sequence[str | int | float], response: str, rule: Rule, conventions: Conventions, cut: bool
-) -> Verdict:
-    """Judge a response (linear time); ``gold``: in any order; ``cut``: it reached the token limit."""
-    written, reason = _extract_answer(response) if rule == "paper" else _extract_single_answer(response)
-    if written is None:
-        return _make_verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
-    expected = [read_value(item, rule) for item in gold]
-    first: list[Value] | None = None
-    for items in _candidate_lists(written, len(expected)):
-        values = [read_value(item, rule) for item in items]
-        first = first or values
-        if answers_match(expected, values, conventions):
-            return _make_verdict(True, _join_canonical(values), "correct")
-    if not first or not any(value.text for value in first):
-        return _make_verdict(False, None, "too_long" if cut else "no_answer")
-    return _make_verdict(False, _join_canonical(first), "wrong")
 
 
 def _join_canonical(values: Sequence[Value]) -> str:
@@ -337,29 +345,6 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
     return Value(_normalise_text(text, rule), number, percent)
 
 
-def values_match(gold: Value, answer: Value, conventions: Conventions) -> bool:
-    if gold.number is None or answer.number is None:
-        return gold.number is None and answer.number is None and gold.text == answer.text
-    return any(
-        abs(true - read) <= conventions.tolerance
-        for true in _possible_numbers(gold, conventions)
-        for read in _possible_numbers(answer, conventions)
-    )
-
-
-def answers_match(gold: Sequence[Value], answers: Sequence[Value], conventions: Conventions) -> bool:
-    """Return whether the answers match the gold answers in some order."""
-    if len(gold) != len(answers):
-        return False
-    if len(gold) == 1:
-        return values_match(gold[0], answers[0], conventions)
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
-    pairs = csr_array([[values_match(true, answer, conventions) for true in gold] for answer in answers], dtype=bool)
-    return bool((maximum_bipartite_matching(pairs) >= 0).all())
-
-
 def _clean(text: str) -> str:
     """Strip LaTeX and Markdown markup, and normalise spaces and Unicode signs."""
     text = normalise(text).strip()
@@ -393,11 +378,3 @@ def _strip_note(text: str) -> str:
         start = text.rfind("[")
         return text[:start] if start > 0 and _CITATION.match(text, start) else text
     return text.rstrip("\u2022\u2666\u2020\u2021*#+") or text
-
-
-def _possible_numbers(value: Value, conventions: Conventions) -> list[Fraction]:
-    assert value.number is not None
-    number = abs(value.number) if conventions.sign == "either" else value.number
-    if not value.percent or conventions.percent == "as_written":
-        return [number]
-    return [number / 100] if conventions.percent == "ratio" else [number, number / 100]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -117,10 +116,7 @@ def _convert_errors(hub_id: str, label: str, elsewhere: str = "") -> Iterator[No
     try:
         yield
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        switches = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-        offline = next((key for key in switches if os.environ.get(key, "").upper() in ("1", "ON", "YES", "TRUE")), None)
-        advice = "Check the id and the network"
-        if offline:
-            advice = f"{offline} is set, so only cached data sets can be loaded: unset it"
-        message = f"cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or use a local file"
-        raise UserError(f"task.data={hub_id!r}: {message} ({LISTED}) or a folder of them.{elsewhere}") from error
+        raise UserError(
+            f"task.data={hub_id!r}: cannot load {label} ({type(error).__name__}: {str(error)[:300]}). Check the id, "
+            f"the network and HF_HUB_OFFLINE, or use a local file ({LISTED}) or a folder of them.{elsewhere}"
+        ) from error

@@ -47,7 +47,6 @@ from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, S
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos, prefill_think
 from rlvr_cli.tasks.shares import Share, StratifiedTask, SumToOne, quotas
 
-_MAX_STATEMENTS_TEXT = 20_000
 # Consecutive draws without a new problem after which a pool counts as exhausted.
 _PATIENCE = 400
 _PEOPLE = re.compile(r"(\d)ppl\.")
@@ -139,7 +138,8 @@ class KnightsAndKnaves(StratifiedTask):
         fitting = [number for number in people if number <= compact.MAX_PEOPLE]
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
-    def rule_override(self, rule: str) -> tuple[str, str]:
+    @classmethod
+    def rule_override(cls, rule: str) -> tuple[str, str]:
         return "reward", "logic_rl" if rule == "paper" else rule
 
     @property
@@ -157,7 +157,31 @@ class KnightsAndKnaves(StratifiedTask):
         return None if self.reward == "zero_one" else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        return problem_from(fields, where)
+        """Return the problem of a row (docs/tasks/kk.md); the default id is ``where``. Raises UserError."""
+        question = fields.get("question", fields.get("quiz"))
+        missing = [] if question is not None else ["question"]
+        missing += [key for key in ("names", "solution") if key not in fields]
+        if missing:
+            raise MissingFields(where, missing, "a row needs question (or quiz), names and solution", fields)
+        names, solution = fields["names"], fields["solution"]
+        if not isinstance(question, str) or not question.strip():
+            raise UserError(f"{where}: question must be text")
+        if not _is_list_of(names, str) or not all(name.strip() for name in names) or len(set(names)) != len(names):
+            raise UserError(f"{where}: names must be a list of different names")
+        if not MIN_PEOPLE <= len(names) <= MAX_PEOPLE:
+            raise UserError(f"{where}: names must have {MIN_PEOPLE} to {MAX_PEOPLE} entries; got {len(names)}")
+        if not _is_list_of(solution, bool) or len(solution) != len(names):
+            raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one per name")
+        statements = None
+        if fields.get("statements") is not None:
+            statements = _parse_statements(fields["statements"], len(names))
+            if statements is None:
+                raise UserError(
+                    f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)"
+                )
+            if solve(statements) != [tuple(solution)]:
+                raise UserError(f"{where}: solution must be the only solution of statements")
+        return _make_problem(str(fields.get("id", where)), question, names, solution, statements)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         if self.style == "logic_rl":
@@ -290,32 +314,6 @@ def puzzle_of(problem: Problem) -> KKPuzzle:
     return KKPuzzle(tuple(names), statements, tuple(solution))
 
 
-def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """Return the problem of a row (docs/tasks/kk.md); the default id is ``where``. Raises UserError."""
-    question = fields.get("question", fields.get("quiz"))
-    missing = [] if question is not None else ["question"]
-    missing += [key for key in ("names", "solution") if key not in fields]
-    if missing:
-        raise MissingFields(where, missing, "a row needs question (or quiz), names and solution", fields)
-    names, solution = fields["names"], fields["solution"]
-    if not isinstance(question, str) or not question.strip():
-        raise UserError(f"{where}: question must be text")
-    if not _is_list_of(names, str) or not all(name.strip() for name in names) or len(set(names)) != len(names):
-        raise UserError(f"{where}: names must be a list of different names")
-    if not MIN_PEOPLE <= len(names) <= MAX_PEOPLE:
-        raise UserError(f"{where}: names must have {MIN_PEOPLE} to {MAX_PEOPLE} entries; got {len(names)}")
-    if not _is_list_of(solution, bool) or len(solution) != len(names):
-        raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one per name")
-    statements = None
-    if fields.get("statements") is not None:
-        statements = _parse_statements(fields["statements"], len(names))
-        if statements is None:
-            raise UserError(f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)")
-        if solve(statements) != [tuple(solution)]:
-            raise UserError(f"{where}: solution must be the only solution of statements")
-    return _make_problem(str(fields.get("id", where)), question, names, solution, statements)
-
-
 def _make_problem(
     identifier: str,
     question: str,
@@ -341,8 +339,6 @@ def _is_list_of(value: Any, kind: type) -> bool:
 
 def _parse_statements(value: Any, people: int) -> tuple[Statement, ...] | None:
     if isinstance(value, str):
-        if len(value) > _MAX_STATEMENTS_TEXT:
-            return None
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -89,27 +89,22 @@ def read_compact(response: str, people: int) -> ParsedRoles:
     return ParsedRoles(True, roles if roles is not None and len(roles) == people else None)
 
 
-def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, float]:
-    """Return the components: format +1 or -1; answer +2 correct, -1.5 wrong, -2 unparsable (or invalid format)."""
-    if not reading.format_ok or reading.roles is None:
-        answer = ANSWER_UNREADABLE
-    else:
-        answer = ANSWER_RIGHT if reading.roles == tuple(solution) else ANSWER_WRONG
-    return {"format": FORMAT_RIGHT if reading.format_ok else FORMAT_WRONG, "answer": answer}
+def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool = False) -> Verdict:
+    """Judge a parsed response. ``too_long``: it reached the token limit before a parsable answer.
 
-
-def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
-    """Judge a parsed response. ``too_long``: it reached the token limit before a parsable answer."""
-    components = reward_parts(reading, solution)
-    readable = reading.format_ok and reading.roles is not None
-    correct = components["answer"] == ANSWER_RIGHT
-    if readable:
+    The components: format +1 or -1; answer +2 correct, -1.5 wrong, -2 unparsable (or invalid format).
+    """
+    roles = reading.roles if reading.format_ok else None
+    correct = roles == tuple(solution)
+    components = {"format": FORMAT_RIGHT if reading.format_ok else FORMAT_WRONG, "answer": ANSWER_UNREADABLE}
+    if roles is not None:
+        components["answer"] = ANSWER_RIGHT if correct else ANSWER_WRONG
         reason = "correct" if correct else "wrong"
     elif truncated:
         reason = "too_long"
     else:
         reason = "no_answer" if reading.format_ok else "bad_format"
-    answer = compact.roles_text(reading.roles) if readable and reading.roles is not None else None
+    answer = None if roles is None else compact.roles_text(roles)
     return Verdict(sum(components.values()), components, correct, answer, reason)
 
 

@@ -267,11 +267,11 @@ class MathTask(AnswerTask):
         return _JudgeSession(self)
 
     def group_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-        from rlvr_cli.verify.pool import math_pool
+        from rlvr_cli.verify.pool import PairBatch, math_pool
 
         votes: list[dict[str, str]] = [{} for _ in answers]
         remaining = [list(dict.fromkeys(spellings)) for spellings in answers]
-        with math_pool().start_batch(self.rule) as batch:
+        with PairBatch(math_pool(), self.rule) as batch:
             while any(len(spellings) > 1 for spellings in remaining):
                 for first, *others in filter(None, remaining):
                     for other in others:
@@ -319,9 +319,9 @@ class MathTask(AnswerTask):
 class _JudgeSession(JudgeSession):
     def __init__(self, task: MathTask) -> None:
         # Imported here: loading a configuration creates no pool.
-        from rlvr_cli.verify.pool import math_pool
+        from rlvr_cli.verify.pool import PairBatch, math_pool
 
-        self._task, self._batch = task, math_pool().start_batch(task.rule)
+        self._task, self._batch = task, PairBatch(math_pool(), task.rule)
         self._rows: list[tuple[Problem, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.base import RuleKey, Task
@@ -78,35 +78,6 @@ def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, 
     return {"answer": right if correct else wrong}
 
 
-def answer_verdict(
-    kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
-) -> Verdict:
-    """Return the verdict on an extracted answer; ``outcome``: of its comparison, None without an answer.
-
-    ``too_long``: the response reached the token limit before an answer. After a ``timeout`` (or death) of the
-    comparison and for an unparsable gold answer the response is not scorable and the reward is NaN. ``unparsed`` with a
-    reward: the answer is not mathematics, or too long, so it is wrong.
-    """
-    correct = outcome is not None and outcome.equal is True
-    components = _reward_parts(kind, reading.format, correct)
-    if outcome is None:
-        reason = "too_long" if truncated else "bad_format" if _has_wrong_format(kind, reading) else "no_answer"
-    elif correct:
-        reason = "correct"
-    elif outcome.reason in ("timeout", "died"):
-        reason = "timeout"
-    else:
-        reason = "wrong" if outcome.reason == "different" else "unparsed"
-    if outcome is not None and outcome.equal is None:
-        return Verdict(math.nan, dict.fromkeys(components, 0.0), False, answer, reason, scorable=False)
-    return Verdict(sum(components.values()), components, correct, answer, reason)
-
-
-def _has_wrong_format(kind: RewardKind, reading: ParsedAnswer) -> bool:
-    """Return whether a response without an answer has a wrong format; AR-Lopti's reward ignores the format."""
-    return reading.format == "partial" or (kind != "zero_one" and reading.format == "none")
-
-
 # The prompts of AR-Lopti (Yang et al. 2025, appendix C.1.2) and of GTPO (box 8.2).
 BOXED = r"Let's think step by step and output the final answer within \boxed{}."
 
@@ -170,7 +141,27 @@ class AnswerTask(Task):
     def verdict(
         self, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
     ) -> Verdict:
-        return answer_verdict(self.reward, reading, outcome, answer=answer, truncated=truncated)
+        """Return the verdict on an extracted answer; ``outcome``: of its comparison, None without an answer.
+
+        ``too_long``: the response reached the token limit before an answer. After a ``timeout`` (or death) of the
+        comparison and for an unparsable gold answer the response is not scorable and the reward is NaN. ``unparsed``
+        with a reward: the answer is not mathematics, or too long, so it is wrong. AR-Lopti's reward (zero_one) ignores
+        the format.
+        """
+        correct = outcome is not None and outcome.equal is True
+        components = _reward_parts(self.reward, reading.format, correct)
+        if outcome is None:
+            wrong_format = reading.format == "partial" or (self.reward != "zero_one" and reading.format == "none")
+            reason = "too_long" if truncated else "bad_format" if wrong_format else "no_answer"
+        elif correct:
+            reason = "correct"
+        elif outcome.reason in ("timeout", "died"):
+            reason = "timeout"
+        else:
+            reason = "wrong" if outcome.reason == "different" else "unparsed"
+        if outcome is not None and outcome.equal is None:
+            return Verdict(math.nan, dict.fromkeys(components, 0.0), False, answer, reason, scorable=False)
+        return Verdict(sum(components.values()), components, correct, answer, reason)
 
     def convert_record(self, value: Any) -> Any:
         return from_turns(value)
@@ -187,7 +178,7 @@ class AnswerTask(Task):
 
     def belongs_to_dev(self, problem: Problem) -> bool:
         # Not the hash's first byte, which assigns splits in unmarked files.
-        return hashlib.sha256(problem.question.encode("utf-8", "surrogatepass")).digest()[1] % 8 == 1
+        return int(text_digest(problem.question)[2:4], 16) % 8 == 1
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Return the prompt. ``template: none`` bypasses the chat template, as AR-Lopti does for base models."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.tasks.answers import boxed_answer
 from rlvr_cli.tasks.data import SkippedRow
 from rlvr_cli.tasks.problem import MissingFields, Problem
@@ -64,9 +64,7 @@ def find_question(fields: dict[str, Any], where: str) -> str:
 
 
 def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
-    identity = fields.get("id")
-    if identity is None:
-        identity = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    identity = text_digest(question)[:16] if fields.get("id") is None else fields["id"]
     level = fields.get("level")
     solution = fields.get("solution")
     if isinstance(level, str):
@@ -90,11 +88,7 @@ def convert_answer(value: Any) -> str | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
-        try:
-            return str(value)
-        # Python refuses to print or parse integers of more than 4,300 digits.
-        except ValueError:
-            return None
+        return str(value)
     if isinstance(value, float):
         return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, list) and value:

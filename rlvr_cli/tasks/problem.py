@@ -122,11 +122,7 @@ class JudgeSession:
 class MissingFields(UserError):
     """A row, or a stored response's problem, lacks fields.
 
-    Args:
-        where: its location.
-        missing: the names of the fields.
-        needed: the requirement, as `a row needs nums (the numbers) and target`.
-        fields: the row.
+    ``needed``: the requirement, as `a row needs nums (the numbers) and target`. ``fields``: the row.
     """
 
     def __init__(self, where: str, missing: Sequence[str], needed: str, fields: Mapping[str, Any]) -> None:
@@ -139,11 +135,6 @@ class MissingFields(UserError):
 
 # With fewer problems the confidence interval of an accuracy spans a third of its range or more.
 FEW_PROBLEMS = 30
-
-
-def small_sample_note(count: int) -> str:
-    """Return a note on wide intervals if ``count`` test rows are few, else ""."""
-    return f"{count} test rows make wide intervals" if 0 < count < FEW_PROBLEMS else ""
 
 
 # Fields that every row gets by default.

@@ -9,12 +9,7 @@ from typing import Any, Final
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
-# Limits for rendering a prompt with a user's template (it takes milliseconds), and the length of any prompt.
-MOST_SECONDS = 10.0
-MOST_CHARACTERS = 1_000_000
-TEMPLATE_MIB = 1024
 # The prompt style of models without `rlvr_prompt_style` in their config.json: English.
 DEFAULT_STYLE: Final = "logic_rl"
 
@@ -111,15 +106,12 @@ def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
         raise UserError("task.chat_template_kwargs: the model has no chat template. Remove the key.")
     read = _template_variables(template.values() if isinstance(template, dict) else [template])
     if unread := [name for name in options if name not in read]:
-        listed = f" It reads {', '.join(sorted(read - _STANDARD_VARIABLES))}." if read - _STANDARD_VARIABLES else ""
-        guess = did_you_mean(unread[0], read - _STANDARD_VARIABLES)
         raise UserError(
-            f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}.{guess}{listed}"
+            f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}."
+            f"{did_you_mean(unread[0], read)} It reads {', '.join(sorted(read))}."
         )
 
 
-# Variables that transformers passes to a chat template.
-_STANDARD_VARIABLES = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
 # A statement of transformers that jinja2 cannot parse.
 _GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
 
@@ -137,61 +129,54 @@ def _template_variables(templates: Iterable[str]) -> set[str]:
 
 
 def apply_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
-    """Render messages and the header of the assistant's turn.
-
-    Raises TemplateFailure if the template refuses the messages, UserError if it exceeds the limits.
-    """
-    # Imported here: read-only commands need no template engine.
-    from jinja2 import TemplateError
-
+    """Render messages and the header of the assistant's turn. Raises TemplateFailure if the template refuses them."""
     turns = [dict(message) for message in messages]
     try:
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **(options or {})))
-    except (MemoryError, RecursionError, OverflowError) as error:
-        raise UserError(
-            f"model: its chat template is too large to run ({error or type(error).__name__}), {_ADVICE}"
-        ) from error
-    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **(options or {})))
+    except Exception as error:
         raise TemplateFailure(str(error) or type(error).__name__) from error
-    if len(text) > MOST_CHARACTERS:
-        raise UserError(f"model: its chat template writes a prompt of {len(text):,} characters, {_ADVICE}")
+
+
+def find_template_error(template: str) -> str | None:
+    """Return an error in a template of the configuration (syntax, filters, tests), or None, without evaluating it."""
+    from jinja2 import TemplateSyntaxError, nodes
+
+    environment = _template_environment()
+    try:
+        for node in environment.parse(template).find_all((nodes.Filter, nodes.Test)):
+            kind = "filter" if isinstance(node, nodes.Filter) else "test"
+            if node.name not in (environment.filters if kind == "filter" else environment.tests):
+                return f'line {node.lineno}: unknown {kind} "{node.name}"'
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    except (RecursionError, ValueError) as error:
+        return f"it cannot be read ({error})"  # nested too deeply, or a number of too many digits
+    return None
+
+
+def render_template(template: str, columns: Mapping[str, Any], where: str) -> str:
+    """Render a template of the configuration for the row at ``where``. Raises UserError."""
+    location = f"{where}: task.prompt_template"
+    try:
+        text = str(_compile_template(template).render(columns))
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise UserError(f"{location}: {reason} (the row has {', '.join(columns)})") from error
+    if not text.strip():
+        raise UserError(f"{location} writes an empty prompt")
     return text
 
 
-class TemplateRenderer:
-    """Renders a Jinja template of the configuration in a worker, since compiling evaluates its constants."""
-
-    def __init__(self, template: str) -> None:
-        target = Target("rlvr_cli.workers.template:make_handler", template, trusted=True, purpose="renders prompts")
-        self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
-        self._failure = ""
-
-    def render(self, columns: Mapping[str, Any], where: str) -> str:
-        """Render the template for a row. Raises UserError; after an exceeded limit, for every further row."""
-        location = f"{where}: task.prompt_template"
-        if not self._failure:
-            try:
-                text, error = self._pool.submit(dict(columns)).result()
-            except JobTimeout:
-                self._failure = f"{location} takes more than {MOST_SECONDS:g} s for a row."
-            except JobError as ended:
-                self._failure = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
-        if self._failure:
-            raise UserError(self._failure)
-        if error:
-            raise UserError(f"{location}: {error} (the row has {', '.join(columns)})")
-        if len(text) > MOST_CHARACTERS:
-            raise UserError(f"{location} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
-        if not text.strip():
-            raise UserError(f"{location} writes an empty prompt")
-        return str(text)
+@lru_cache(maxsize=8)
+def _compile_template(template: str) -> Any:
+    return _template_environment().from_string(template)
 
 
-# A process per template.
-template_renderer = lru_cache(maxsize=8)(TemplateRenderer)
+def _template_environment() -> Any:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-
-_ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
+    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
 def leading_bos(tokenizer: Any) -> str:

@@ -18,7 +18,6 @@ from pydantic import Field
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.terminal import print_stderr
-from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import UserFile, display_path, find_user_file
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
@@ -40,8 +39,6 @@ _NOTICES = 3
 _ALONE = 0.1
 # Characters of a problem and of a response in messages.
 _SHOWN = 200
-# Calls and completions without a reward after which the command fails.
-_NONE_CALLS, _NONE_ROWS = 3, 32
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Rewards:
 
 def worker_limits(timeout: float, memory_mib: int) -> Limits:
     """Return a worker's limits. Its load timeout exceeds that of the import, whose error names the line."""
-    return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.IMPORT_TIMEOUT) + 15)
+    return Limits(timeout, memory_mib=memory_mib, loading=max(timeout, user_code.IMPORT_TIMEOUT) + 15)
 
 
 def job_failure(error: JobError, where: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
@@ -136,15 +133,14 @@ class RewardFunction:
         answer = future.result()
         if "wrong" in answer:
             raise RunError(f"task.reward: {self.where} {answer['wrong']}")
-        return Rewards([self._parse_value(value) for value in answer["values"]], answer["logged"])
-
-    def _parse_value(self, value: Any) -> Value:
-        if not isinstance(value, dict):
-            return value  # type: ignore[no-any-return]
-        allowed = f"it must be {NUMBER}, or None where it does not apply"
-        return RewardFailure(
-            "error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {allowed}"
-        )
+        allowed = f"for a completion; it must be {NUMBER}, or None where it does not apply"
+        values = [
+            RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} {allowed}")
+            if isinstance(value, dict)
+            else value
+            for value in answer["values"]
+        ]
+        return Rewards(values, answer["logged"])
 
     def call_per_row(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
         """Call the function per row after the batched call failed; rows beyond its timeout keep ``failure``."""
@@ -185,7 +181,7 @@ def match_reward(written: str) -> re.Match[str] | None:
 def reward_reference(written: str, folder: Path | None = None) -> str:
     """Return the name of a function with its file's digest or its package's version; an invalid one unchanged.
 
-    Raises UserError for a missing file or package, or another digest or version than the recorded one.
+    Raises UserError for a missing file, or another digest or version than the recorded one.
     """
     if match := REWARD.fullmatch(written):
         file = find_reward_file(written, folder)
@@ -193,18 +189,13 @@ def reward_reference(written: str, folder: Path | None = None) -> str:
     match = INSTALLED.fullmatch(written)
     if match is None:
         return written
-    top, modules = match["file"].partition(".")[0], metadata.packages_distributions()
-    if top not in modules:
-        hint = did_you_mean(top, modules)
-        text = f"task.reward={written}: no installed package has a module {top}.{hint}"
-        raise UserError(f"{text} For a file, use FILE.py:FUNCTION.")
-    package = f"{modules[top][0]}=={metadata.version(modules[top][0])}"
+    name, packages = f"{match['file']}:{match['name']}", metadata.packages_distributions()
+    if not (installed := packages.get(match["file"].partition(".")[0])):
+        return name  # the worker that imports it reports what is missing
+    package = f"{installed[0]}=={metadata.version(installed[0])}"
     if match["package"] not in (None, package):
-        raise UserError(
-            f"task.reward={written}: the installed package is {package}. Install the recorded one (pip install "
-            f"{match['package']}), or name the function without @{match['package']} to use it as it is."
-        )
-    return f"{match['file']}:{match['name']}@{package}"
+        raise UserError(f"task.reward={written}: the installed package is {package}. Install the recorded one.")
+    return f"{name}@{package}"
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
@@ -231,8 +222,6 @@ class RewardFunctions:
     def __init__(self, functions: Sequence[RewardFunction]) -> None:
         self.functions = functions
         self.failures = Failures()
-        self._calls = self._rows = 0
-        self._all_none = True
 
     def load(self) -> None:
         problems = []
@@ -270,16 +259,3 @@ class RewardFunctions:
         if twice := [name for name, times in recorded.items() if times > 1]:
             raise RunError(f"task.reward: several functions record {', '.join(twice)}. Use different names.")
         return results
-
-    def check_all_none(self, results: Sequence[Rewards], count: int) -> None:
-        """Warn if no function has returned a number yet. Raises RunError after several calls."""
-        self._all_none &= all(value is None for result in results for value in result.values)
-        if not self._all_none:
-            return
-        self._calls, self._rows = self._calls + 1, self._rows + count
-        names = ", ".join(function.where for function in self.functions)
-        message = f"task.reward: {names} returned None for each of {self._rows} completions so far"
-        if self._calls >= _NONE_CALLS and self._rows >= _NONE_ROWS:
-            raise RunError(f"{message}, so there is no training signal. None means that a reward does not apply.")
-        if self._calls == 1:
-            print_stderr(f"{message}: they give no training signal.")

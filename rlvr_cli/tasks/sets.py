@@ -42,15 +42,9 @@ def task_to_fetch(name: str) -> Task:
     """Return the task of a public set, with keys that select all rows. Raises UserError if it is not on the hub."""
     sets = data_sets()
     on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
-    if name not in sets:
-        raise UserError(
-            f"{name}: unknown data set.{did_you_mean(name, on_hub)} Allowed (on the hub): {', '.join(on_hub)}."
-        )
-    if sets[name].generated:
-        raise UserError(
-            f"{name}: is generated, so it cannot be fetched. `rlvr tasks generate {sets[name].task} -o FILE` writes "
-            "problems to a file."
-        )
+    if name not in sets or sets[name].generated:
+        reason = "is generated (`rlvr tasks generate`)" if name in sets else "unknown data set"
+        raise UserError(f"{name}: {reason}.{did_you_mean(name, on_hub)} Allowed (on the hub): {', '.join(on_hub)}.")
     if sets[name].hub is None:
         files = " and ".join(f"{file}.jsonl" for file in sets[name].files.values())
         raise UserError(f"{name}: is not on the Hugging Face hub. Put its rows at {files} inside the folder.")
@@ -112,13 +106,11 @@ def check_folder(task: Task) -> None:
     """Raise UserError for a task.data_dir that has no effect."""
     if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
-    reason = f"task.data={task.data} is not one"
-    if task.is_generated:
-        reason = f"the problems are generated ({task.data})"
-    names = ", ".join(set_names(task.name, "train"))
-    remedy = f"Set task.data to one of {names} or remove" if names else "Remove"
+    reason = "is generated" if task.is_generated else "is not one"
+    names = ", ".join(set_names(task.name, "train")) or "none of this task"
     raise UserError(
-        f"task.data_dir={task.data_dir!r}: is the folder of named data sets, and {reason}. {remedy} task.data_dir."
+        f"task.data_dir={task.data_dir!r}: is the folder of named data sets ({names}), and task.data={task.data} "
+        f"{reason}. Set task.data to one, or remove task.data_dir."
     )
 
 

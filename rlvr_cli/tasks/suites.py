@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rlvr_cli.core.nested import to_tuples
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 
@@ -84,13 +85,7 @@ def _read_suite(name: str, paper: str, settings: Any, averages: Any = (), notes:
     return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), notes)
 
 
-def _to_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _to_tuples(inner) for key, inner in value.items()}
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
-
-
-_ENTRIES = _to_tuples(yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8")))
+_ENTRIES = to_tuples(yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8")))
 SUITES = {name: _read_suite(name, **entry) for name, entry in _ENTRIES.items()}
 
 

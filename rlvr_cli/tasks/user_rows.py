@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 from collections import Counter
@@ -16,22 +15,23 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.core.terminal import print_stderr
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import strip_folder
 from rlvr_cli.tasks.base import Data, Task, extract_vote
-from rlvr_cli.tasks.files import find_text_error
 from rlvr_cli.tasks.hub import HubTable, list_hub_splits, parse_hub_id
-from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, small_sample_note
+from rlvr_cli.tasks.problem import FEW_PROBLEMS, DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import (
     chat_prompt,
     conversation_error,
     conversation_variants,
+    find_template_error,
     has_template,
     is_conversation,
     leading_bos,
-    template_renderer,
+    render_template,
 )
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
@@ -45,7 +45,6 @@ from rlvr_cli.tasks.rewards import (
     match_reward,
     reward_function,
 )
-from rlvr_cli.workers.template import find_template_error
 
 # Columns that are not passed to reward functions, since TRL uses these names.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
@@ -76,7 +75,6 @@ class UserRows(Task):
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     runs_user_code: ClassVar = True
-    uniform_columns: ClassVar = True
     splits_train_file: ClassVar = True
     bypasses_template: ClassVar = {"chat_template": (False,)}
     neutral_keys: ClassVar = LIMIT_KEYS
@@ -247,10 +245,7 @@ class UserRows(Task):
             f"if the data has no test or dev rows, a share of {self.held_out:g} is held out for each by a hash of the "
             "prompt (task.held_out)"
         )
-        verdict = f"correct = {self.judge_label} above {self.threshold:g}"
-        if self.correct_above is None and self.reward_values == (0.0, 1.0):
-            verdict = f"correct = {self.judge_label} is 1, or above {self.threshold:g} if it is graded"
-        verdict += " (task.correct, task.correct_above)"
+        verdict = f"correct = {self.judge_label} above {self.threshold:g} (task.correct, task.correct_above)"
         if not local_path(self.data).exists():
             return f"{self.data}: {rule}; {verdict}."
         counts: dict[Split, int] = {"train": 0, "dev": 0, "test": 0}
@@ -259,19 +254,15 @@ class UserRows(Task):
                 counts[split] = len(super().load(split))
         counts["train"] = min(counts["train"], self.training_problems)
         rows = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
-        return (
-            f"{self.data}: {rows} rows; "
-            + "; ".join(filter(None, (rule, verdict, small_sample_note(counts["test"]))))
-            + "."
-        )
+        few = f"; {counts['test']} test rows make wide intervals" if 0 < counts["test"] < FEW_PROBLEMS else ""
+        return f"{self.data}: {rows} rows; {rule}; {verdict}{few}."
 
     def split_key(self, problem: Problem) -> str:
         named = self._rename_columns(problem.data, problem.id)
         return json.dumps(named.get("prompt", problem.data), sort_keys=True, ensure_ascii=False)
 
     def assign_split(self, problem: Problem) -> Split:
-        number = hashlib.sha256(self.split_key(problem).encode("utf-8", "surrogatepass")).digest()[:8]
-        share = int.from_bytes(number, "big") / 2**64
+        share = int(text_digest(self.split_key(problem))[:16], 16) / 2**64
         return "test" if share < self.held_out else "dev" if share < 2 * self.held_out else "train"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
@@ -311,10 +302,7 @@ class UserRows(Task):
     def _prompt_content(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
         """Return the prompt as text or messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
-            text = template_renderer(self.prompt_template).render(named, where)
-            if (unwritable := find_text_error(text)) is not None:
-                raise UserError(f"{where}: task.prompt_template: {unwritable}")
-            return text
+            return render_template(self.prompt_template, named, where)
         if named.get("prompt") is None:
             needed = "set the prompt's column (task.columns={prompt: ...}), or task.prompt_template"
             raise MissingFields(where, ["prompt"], needed, named)
@@ -388,11 +376,10 @@ class UserRows(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """Return the verdicts, each function called once. Raises RunError for too many failures, or never a reward."""
+        """Return the verdicts, each function called once. Raises RunError for too many failures."""
         if not problems:
             return []
         results = self._compute_rewards(problems, responses, token_ids, self.reward_failures)
-        self._functions.check_all_none(results, len(problems))
         labels = self.labels
         rows = list(zip(*(result.values for result in results), strict=True))
         judge = labels.index(self.judge_label)

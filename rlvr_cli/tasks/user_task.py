@@ -474,10 +474,8 @@ def load_task(file: UserFile) -> type[SandboxedTask]:
         names = ", ".join(f"{kind.__name__} ({file.location(kind.__name__)})" for kind in tasks)
         raise UserError(f"{display_path(file.path)}:1: has several tasks, {names}. Move each to a separate file.")
     if not tasks:
-        wrong = next((kind for kind in classes if issubclass(kind, Task)), None)
-        reason = "has no task" if wrong is None else f"{wrong.__name__} must not inherit from a built-in task"
-        where = file.location("" if wrong is None else wrong.__name__)
-        raise UserError(f"{where}: {reason}. Subclass `rlvr_cli.Task` (`rlvr new task NAME` writes an example).")
+        remedy = "Subclass `rlvr_cli.Task`, not a built-in task (`rlvr new task NAME` writes an example)"
+        raise UserError(f"{file.location('')}: has no task. {remedy}.")
     (kind,) = tasks
     if problems := list(_definition_errors(kind, file, f"{file.location(kind.__name__)}: {kind.__name__}")):
         raise UserError(problems)

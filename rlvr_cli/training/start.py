@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.checks import check_training
-from rlvr_cli.config.load import load_config, moved_run_warning
+from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import format_override
@@ -91,8 +91,7 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     check_extension(run_dir, overrides)
     loaded = load_extended(run_dir, overrides).config
     console = Console(quiet=quiet)
-    moved = moved_run_warning(run_dir)
-    for line in (*([moved] if moved else []), *edited_file_warnings(run_dir.read_manifest())):
+    for line in edited_file_warnings(run_dir.read_manifest()):
         console.print(line, highlight=False, markup=False)
     loaded.task.check_requirements()
     check_trackers(loaded.track.to)

@@ -39,43 +39,28 @@ class MathPool(processes.Pool):
         judge = Target("rlvr_cli.verify.algebra:make_handler", trusted=True, purpose="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
-        self._cache: dict[tuple[str, str, Rule], Outcome] = {}
-
-    def judge(self, gold: str, answer: str, rule: Rule = "strict") -> Outcome:
-        return self.judge_many([(gold, answer)], rule)[0]
+        self.cache: dict[tuple[str, str, Rule], Outcome] = {}
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
         """Return the outcome of each pair, identical ones judged once, also across calls. Raises RunError."""
-        with self.start_batch(rule) as batch:
+        with PairBatch(self, rule) as batch:
             for pair in pairs:
                 batch.submit(*pair)
             return [batch.result(*pair) for pair in pairs]
-
-    def start_batch(self, rule: Rule = "strict") -> PairBatch:
-        return PairBatch(self, rule)
-
-    def find_outcome(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
-        outcome = compare_plain_paper(gold, answer) if rule == "paper" else compare_plain(gold, answer)
-        return outcome or self._cache.get((gold, answer, rule))
-
-    def cache(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
-        with self._lock:
-            if len(self._cache) >= CACHED_PAIRS:
-                self._cache.clear()
-            self._cache[gold, answer, rule] = outcome
 
 
 class PairBatch:
     """Pairs submitted to a pool; identical ones are judged once. Its end cancels unstarted pairs. Not thread-safe."""
 
-    def __init__(self, pool: MathPool, rule: Rule) -> None:
+    def __init__(self, pool: MathPool, rule: Rule = "strict") -> None:
         self._pool, self._rule = pool, rule
         self._outcomes: dict[tuple[str, str], Outcome | Future[list[Any]]] = {}
 
     def submit(self, gold: str, answer: str) -> None:
         """Submit a pair. Raises as ``MathPool.judge_many``."""
         if (gold, answer) not in self._outcomes:
-            outcome = self._pool.find_outcome(gold, answer, self._rule)
+            outcome = compare_plain_paper(gold, answer) if self._rule == "paper" else compare_plain(gold, answer)
+            outcome = outcome or self._pool.cache.get((gold, answer, self._rule))
             self._outcomes[gold, answer] = outcome or self._pool.submit([self._rule, gold, answer])
 
     def result(self, gold: str, answer: str) -> Outcome:
@@ -84,7 +69,9 @@ class PairBatch:
         if isinstance(outcome, Future):
             try:
                 outcome = Outcome(*outcome.result())
-                self._pool.cache(gold, answer, self._rule, outcome)
+                if len(self._pool.cache) >= CACHED_PAIRS:
+                    self._pool.cache.clear()
+                self._pool.cache[gold, answer, self._rule] = outcome
             except JobTimeout:
                 outcome = TIMEOUT
             except WorkerDied:

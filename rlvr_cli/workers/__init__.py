@@ -1,1 +1,1 @@
-"""Worker processes for jobs in JSON, killed at their limits: judges, user code and templates."""
+"""Worker processes for jobs in JSON, killed at their limits: judges and user code."""

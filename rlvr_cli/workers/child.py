@@ -8,9 +8,9 @@ As a *subreaper* (Linux) it inherits processes that left the worker's session. O
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -100,7 +100,7 @@ def _serve_jobs(connection: Connection) -> None:
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (limit, limit))
-    handler, message = _attempt(_load_target, spec)
+    handler, message = _attempt(lambda settings: pkgutil.resolve_name(spec["function"])(settings), spec["settings"])
     send(connection, message)
     while handler is not None:
         job, processor = receive(connection)
@@ -129,12 +129,6 @@ def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]
     except BaseException as error:
         return None, ["error", str(error) if type(error).__module__.startswith("rlvr_cli.") else repr(error)]
     return result, ["ok", None if callable(result) else result]
-
-
-def _load_target(spec: dict[str, Any]) -> JobHandler:
-    module, _, name = spec["function"].rpartition(":")
-    handler: JobHandler = getattr(importlib.import_module(module), name)(spec["settings"])
-    return handler
 
 
 def main() -> None:

@@ -35,8 +35,6 @@ from rlvr_cli.workers import child
 _START_SECONDS, _REPLY_SECONDS = 120.0, 30.0
 # Polling interval, so that time in which this process is suspended does not count towards a timeout.
 _POLL_SECONDS = 1.0
-# Minimum timeout for loading, which imports the project.
-LOADING = 30.0
 _PACKAGES = str(Path(__file__).parents[2])
 
 
@@ -83,17 +81,13 @@ class Limits:
         seconds: wall-clock, without time in which the calling process is suspended.
         processor: CPU seconds; None = unlimited.
         memory_mib: of address space for the project's code, otherwise of data.
-        load_seconds: wall-clock, for loading the target; None = the maximum of ``seconds`` and LOADING.
+        loading: wall-clock, for loading the target, which imports the project.
     """
 
     seconds: float
     processor: float | None = None
     memory_mib: int = 1024
-    load_seconds: float | None = None
-
-    @property
-    def loading(self) -> float:
-        return max(self.seconds, LOADING) if self.load_seconds is None else self.load_seconds
+    loading: float = 120.0
 
 
 class _Worker:
@@ -132,7 +126,7 @@ class _Worker:
             child.send(self._connection, spec)
             if self._connection.poll(_START_SECONDS):
                 self.pid = int(child.receive(self._connection))
-                self._receive_answer(_START_SECONDS if self.target.trusted else self.limits.loading)
+                self._receive_answer(self.limits.loading)
                 return
         except JobError as error:
             if not self.target.trusted:
@@ -229,8 +223,6 @@ class Pool:
     """
 
     def __init__(self, target: Target, limits: Limits, workers: int = 1, jobs_per_worker: int | None = None) -> None:
-        if workers < 1 or limits.seconds <= 0 or (limits.processor or 1) <= 0 or limits.memory_mib < 256:
-            raise ValueError("a pool must have at least one worker, a positive timeout and 256 MiB")
         self.target, self.limits, self.workers = target, limits, workers
         self.jobs_per_worker = jobs_per_worker
         self.closed = False

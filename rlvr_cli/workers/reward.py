@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, get_origin
+from typing import Any
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import did_you_mean
@@ -75,7 +75,7 @@ def make_handler(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 
 def _import_installed(module: str, name: str) -> Any:
-    """Return a function of an installed module. Raises RunError without it, and for a function that returns one."""
+    """Return a function of an installed module. Raises RunError without it."""
     try:
         loaded = importlib.import_module(module)
         value = getattr(loaded, name, None)
@@ -83,12 +83,6 @@ def _import_installed(module: str, name: str) -> Any:
         raise RunError(f"{module}: cannot be imported: {format_error(error)}") from error
     if value is None:
         raise RunError(f"{module}: has no {name}.{did_you_mean(name, [key for key in dir(loaded) if key[0] != '_'])}")
-    result = inspect.signature(value).return_annotation if inspect.isfunction(value) else None
-    if Callable in (result, get_origin(result)):
-        raise RunError(
-            f"{module}: {name} returns a reward function. Call it in a file, as `reward = {name}(...)`, and use "
-            "FILE.py:reward"
-        )
     return value
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,13 +18,9 @@ _MEMORY_MIB, _MARGIN = 16_384, 60.0
 
 
 def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> None:
-    """Call a function of the project with the files in a separate process.
+    """Call `module:function` of the project with the files and, if not None, JSON values in a separate process.
 
-    Args:
-        function: `module:function`, called with the files and, if not None, the values.
-        values: JSON.
-    Raises:
-        UserError: the function raised it, or the files ended the process.
+    Raises UserError if the function raised it, or the files ended the process.
     """
     texts, named = json.dumps([file.as_json() for file in files]), ", ".join(display_path(file.path) for file in files)
     if problems := _run_trial(function, texts, json.dumps(values), named):
@@ -48,8 +44,7 @@ def _run_trial(function: str, files: str, values: str, named: str) -> tuple[str,
 
 def make_handler(settings: Any) -> Callable[[Any], list[str]]:
     def handle(job: Mapping[str, Any]) -> list[str]:
-        module, _, name = job["function"].partition(":")
-        function = getattr(importlib.import_module(module), name)
+        function = pkgutil.resolve_name(job["function"])
         files = [UserFile.from_json(file) for file in job["files"]]
         try:
             for file in files:

@@ -277,7 +277,7 @@ def test_neither_standard_input_nor_output_nor_a_compressed_output(
     score(source, Path("-"), code=2)
     assert "--output -: cannot be standard output" in capsys.readouterr().err
     score(Path("-"), Path("out.jsonl"), code=2)
-    assert "--input -: cannot be standard input" in capsys.readouterr().err
+    assert "--input -: must be an existing regular file" in capsys.readouterr().err
     score(source, Path("out.jsonl.gz"), code=2)
     assert "--output out.jsonl.gz: the output is not compressed" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

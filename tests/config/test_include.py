@@ -60,10 +60,3 @@ def test_a_link_on_the_way_is_followed_as_the_system_does(tmp_path: Path) -> Non
     write(tmp_path / "base.yaml", "rollout: {prompts: 2}\n")
     (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
     assert load_config([tmp_path / "link" / "row.yaml"]).rollout.prompts == 8
-
-
-def test_a_chain_of_files_has_an_end(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{depth}.yaml", f"include: {depth + 1}.yaml\n") for depth in range(40)]
-    assert problems(files[0]) == ["20.yaml:1 include: 21.yaml: includes are nested deeper than 20 files"]
-    write(tmp_path / "20.yaml", "rollout: {prompts: 2}\n")
-    assert load_config([files[0]]).rollout.prompts == 2

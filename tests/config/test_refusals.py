@@ -57,7 +57,7 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
     (tmp_path / "row.yaml").write_text("include: pipe.yaml\n")
     for name in ("pipe.yaml", "zero.yaml", "row.yaml"):
-        with pytest.raises(UserError, match=r"is a pipe"):
+        with pytest.raises(UserError, match=r"a pipe or a device"):
             load_config([tmp_path / name])
 
 
@@ -106,4 +106,4 @@ def test_a_section_of_another_program_has_a_hint_for_each_of_its_keys(tmp_path: 
         ]
     with pytest.raises(UserError) as caught:
         load_config(overrides=["optimiser.lr=1", "optimiser.betas=[0, 1]"])
-    assert len(caught.value.problems) == 1
+    assert len(caught.value.problems) == 2

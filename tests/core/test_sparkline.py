@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.core.sparkline import ASCII, BLOCKS, sparkline
+from rlvr_cli.core.sparkline import BLOCKS, sparkline
 
 
 def of(*values: float) -> list[tuple[int, float]]:
@@ -14,7 +14,7 @@ def of(*values: float) -> list[tuple[int, float]]:
 def test_from_least_to_greatest() -> None:
     assert sparkline(of(0, 1, 2, 3, 4, 5, 6, 7), 8, 80) == BLOCKS
     assert sparkline(of(7, 0, 7), 3, 80) == "█▁█"
-    assert sparkline(of(-3e-9, 3e-9), 2, 80, ASCII) == ".@"
+    assert sparkline(of(-3e-9, 3e-9), 2, 80) == "▁█"
 
 
 def test_what_is_missing_is_blank_and_keeps_its_place() -> None:

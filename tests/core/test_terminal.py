@@ -6,8 +6,9 @@ import io
 import re
 
 import pytest
+from rich.cells import cell_len
 
-from rlvr_cli.core.terminal import Marked, cell_width, table_lines, use_colour, wrap_text
+from rlvr_cli.core.terminal import Marked, table_lines, use_colour, wrap_text
 
 COMMAND = "rlvr train --resume runs/a-run-whose-name-is-longer-than-the-terminal-is-wide train.rollouts=120"
 
@@ -30,7 +31,7 @@ def test_a_table_loses_no_word_and_breaks_none(columns: int) -> None:
         ("a", "failed", "-0.1 [-0.25, 0.05]", "", "Qwen2.5-Math-1.5B", "2026-01-02"),
     ]
     lines = table_lines(header, rows, columns)
-    assert all(cell_width(line) <= columns for line in lines)
+    assert all(cell_len(line) <= columns for line in lines)
     shown = " ".join(lines).split()
     for cell in (cell for row in (header, *rows) for cell in row):
         assert set(cell.split()) <= set(shown)

@@ -146,6 +146,10 @@ def test_a_file_that_cannot_be_imported(tmp_path: Path, text: bytes, line: str) 
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.py")
     (tmp_path / "folder.py").mkdir()
-    for name, line in (("fifo.py", "is not a regular file"), ("folder.py", "is a folder"), ("mien.py", "no such file")):
+    for name, line in (
+        ("fifo.py", "is not a regular file"),
+        ("folder.py", "is not a regular file"),
+        ("mien.py", "no such file"),
+    ):
         with pytest.raises(UserError, match=line):
             read_user_file(tmp_path / name)

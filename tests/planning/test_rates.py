@@ -17,10 +17,12 @@ COUNTED = {1.5e9: 1_777_088_000, 7e9: 7_615_616_512, 14e9: 14_770_033_664}
 
 @pytest.mark.parametrize(("named", "printed"), PRINTED.items())
 def test_the_papers_rates_follow_from_the_names_of_its_models(named: float, printed: float) -> None:
-    assert ScaleFrom(lr=1e-6, parameters=1.5e9, this_model=named).rate(1) == pytest.approx(printed, abs=0.5e-9)
+    assert ScaleFrom(lr=1e-6, parameters=1.5e9, this_model=named).rate(lambda: 1) == pytest.approx(printed, abs=0.5e-9)
     # And not from the numbers of parameters, whichever of both models'.
-    assert ScaleFrom(lr=1e-6, parameters=COUNTED[1.5e9]).rate(COUNTED[named]) != pytest.approx(printed, abs=5e-9)
-    assert ScaleFrom(lr=1e-6, parameters=1.5e9).rate(COUNTED[named]) != pytest.approx(printed, abs=5e-9)
+    assert ScaleFrom(lr=1e-6, parameters=COUNTED[1.5e9]).rate(lambda: COUNTED[named]) != pytest.approx(
+        printed, abs=5e-9
+    )
+    assert ScaleFrom(lr=1e-6, parameters=1.5e9).rate(lambda: COUNTED[named]) != pytest.approx(printed, abs=5e-9)
 
 
 def test_the_rule_is_stored_and_read_back(tmp_path: Path) -> None:

@@ -118,18 +118,9 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
     assert calls[:2] == [200, 1] and len(calls) <= 7
 
 
-def test_rewards_that_are_all_none_are_told_and_end_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rewards_that_are_all_none_are_unscored() -> None:
     task = own("def f(completions, **k): return [None for _ in completions]")
     assert {one.reason for one in judged(task, *"abcdefgh")} == {"unscored"}
-    assert "returned None for each of 8 completions" in capfd.readouterr().err
-    with pytest.raises(RunError, match=r"None for each of 3\d completions so far, so there is no training signal"):
-        for _ in range(5):
-            judged(task, *"abcdefgh")
-    assert not capfd.readouterr().err
-    some = own("def f(completions, **k): return [1.0 if c == 'a' else None for c in completions]")
-    judged(some, "a")
-    for _ in range(8):
-        judged(some, *"bcdefghi")
 
 
 def test_a_worker_keeps_the_file_as_it_was_read() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import countdown_compact as compact
-from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle
 from rlvr_cli.tasks.problem import Problem
 
@@ -38,7 +38,7 @@ def test_a_trace_searches_round_by_round(nums: tuple[int, ...], target: int, res
     puzzle = CountdownPuzzle(nums, target)
     assert compact.write_prompt(puzzle) == f"{' '.join(map(str, nums))} = {target} ? <think>"
     assert list(compact.write_solutions(puzzle)) == [response]
-    assert TASK.judge(problem_from({"nums": list(nums), "target": target}, "x"), response).correct
+    assert TASK.judge(Countdown().problem_from({"nums": list(nums), "target": target}, "x"), response).correct
 
 
 def test_clean_traces_are_right_by_both_rules_and_have_known_words_alone() -> None:

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown import Countdown
 from tests.tasks import countdown_oracles as oracles
 
 PAPER = Countdown(style="tiny_zero")
 ZERO_ONE = Countdown(reward="zero_one", style="tiny_zero")
-PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
+PROBLEM = Countdown().problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 RIGHT = "3 * (8 - 5 + 2)"
 
 
@@ -29,7 +29,7 @@ def rewards_agree(cases: int, seed: int) -> Counter:
         response = f" hm </think>\n<answer> {text} </answer>"
         if rng.random() < 0.6:
             response = oracles.damaged(rng, response, PIECES)
-        reward = PAPER.judge(problem_from({"nums": nums, "target": target}, "here"), response).reward
+        reward = PAPER.judge(Countdown().problem_from({"nums": nums, "target": target}, "here"), response).reward
         prompt = "<|im_start|>assistant\nLet me solve this step by step.\n<think>"
         assert reward == oracles.paper_reward(prompt + response, nums, target), (response, nums, target)
         rewards[reward] += 1
@@ -87,7 +87,7 @@ def test_the_public_reward() -> None:
 def test_what_python_takes_and_the_task_did_not_mean_is_rewarded_as_in_the_public_code(
     nums: list[int], target: int, answer: str
 ) -> None:
-    problem = problem_from({"nums": nums, "target": target}, "here")
+    problem = Countdown().problem_from({"nums": nums, "target": target}, "here")
     assert PAPER.judge(problem, f"<answer>{answer}</answer>").reward == 1.0
     strict = Countdown(rule="strict", style="tiny_zero")
     assert not strict.judge(problem, f"r</think><answer>{answer}</answer>").correct
@@ -95,7 +95,7 @@ def test_what_python_takes_and_the_task_did_not_mean_is_rewarded_as_in_the_publi
 
 @pytest.mark.parametrize("answer", ["9**9**9**9", "9**(9**9)**9", "(9-9)**-9-9", "9/(9-9)/9", "-9**9**9**9"])
 def test_what_python_would_work_out_without_end_has_no_value(answer: str) -> None:
-    problem = problem_from({"nums": [9, 9, 9, 9], "target": 10}, "here")
+    problem = Countdown().problem_from({"nums": [9, 9, 9, 9], "target": 10}, "here")
     assert PAPER.judge(problem, f"<answer>{answer}</answer>").reward == 0.1
 
 
@@ -126,7 +126,7 @@ def test_hostile_text_gets_a_verdict() -> None:
 
 
 def test_a_verdict_does_not_depend_on_the_depth_of_the_callers_stack() -> None:
-    problem = problem_from({"nums": [3, 5], "target": 8}, "deep")
+    problem = Countdown().problem_from({"nums": [3, 5], "target": 8}, "deep")
 
     def reason(text: str, depth: int) -> str:
         return reason(text, depth - 1) if depth else PAPER.judge(problem, f"<answer>{text}</answer>").reason

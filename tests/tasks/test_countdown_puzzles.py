@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem
 from rlvr_cli.tasks import countdown_puzzles as puzzles
-from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle
 from tests.tasks.countdown_oracles import exact_value
 from tests.tasks.tokenizers import Chat
@@ -119,7 +119,7 @@ def check_steps(problem: Problem, solution: str) -> None:
 
 
 def test_a_puzzle_without_a_solution_says_so() -> None:
-    problem = problem_from({"nums": [1, 1, 1], "target": 99, "id": "ones"}, "here")
+    problem = Countdown().problem_from({"nums": [1, 1, 1], "target": 99, "id": "ones"}, "here")
     with pytest.raises(UserError, match=r"problem ones \(1 1 1 = 99\) has no solution"):
         list(task().solutions(problem))
 

@@ -3,12 +3,12 @@
 import random
 from collections import Counter
 
-from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.countdown_rules import judge_strict
 from tests.tasks import countdown_oracles as oracles
 
 STRICT = Countdown(rule="strict", style="tiny_zero")
-PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
+PROBLEM = Countdown().problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 
 
 def answered(answer: str) -> str:
@@ -100,9 +100,9 @@ def test_a_response_that_was_cut_off_says_so() -> None:
 
 def test_exactness_is_not_that_of_floats() -> None:
     """49 / 49.000001 would pass a tolerance, and 1/3 + 1/3 + 1/3 would not pass one of zero."""
-    near = problem_from({"nums": [10**9, 10**9 - 1, 15], "target": 15}, "near")
+    near = Countdown().problem_from({"nums": [10**9, 10**9 - 1, 15], "target": 15}, "near")
     text = answered("15 * (1000000000 / 999999999)")
     assert STRICT.judge(near, text).reason == "wrong"
     assert Countdown(rule="paper", style="tiny_zero").judge(near, text).reason == "correct"
-    thirds = problem_from({"nums": [8, 3, 8, 3], "target": 24}, "thirds")
+    thirds = Countdown().problem_from({"nums": [8, 3, 8, 3], "target": 24}, "thirds")
     assert STRICT.judge(thirds, answered("8 / (3 - 8 / 3)")).reason == "correct"

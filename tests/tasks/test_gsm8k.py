@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.tasks.gsm8k import GSM8K, problem_from, read_number
+from rlvr_cli.tasks.gsm8k import GSM8K, read_number
 from tests.tasks.rows import texts
 
 STRICT = GSM8K(rule="strict")
@@ -68,7 +68,7 @@ def test_a_sentence_may_hold_other_letters_and_a_verb():
 
 
 def test_rewards():
-    problem = problem_from({"question": "How many?", "answer": "18"}, "here")
+    problem = GSM8K().problem_from({"question": "How many?", "answer": "18"}, "here")
     for reward, right, wrong, none in (("zero_one", 1, 0, 0), ("plus_minus", 1, -1, -1)):
         task = GSM8K(reward=reward)
         rewards = [task.judge(problem, text).reward for text in (r"\boxed{18}", r"\boxed{81}", "18")]
@@ -87,16 +87,16 @@ def test_rewards():
 
 
 def test_gold_answers_of_both_layouts():
-    hub = problem_from({"question": "?", "answer": "He pays <<2*600=1200>>1200.\n#### 1,200"}, "here")
+    hub = GSM8K().problem_from({"question": "?", "answer": "He pays <<2*600=1200>>1200.\n#### 1,200"}, "here")
     assert hub.data["answer"] == "1,200"
     assert PAPER.judge(hub, r"\boxed{\$1200}").correct
     solution = next(PAPER.solutions(hub))
     assert solution == "He pays 1200.\n\nThe answer is $\\boxed{1,200}$." and PAPER.judge(hub, solution).correct
-    assert problem_from({"question": "?", "answer": 18.0}, "here").data["answer"] == "18"
+    assert GSM8K().problem_from({"question": "?", "answer": 18.0}, "here").data["answer"] == "18"
 
 
 def test_hostile_texts_are_read():
-    problem = problem_from({"question": "?", "answer": "4"}, "here")
+    problem = GSM8K().problem_from({"question": "?", "answer": "4"}, "here")
     pieces = ["9**9**9", "1" * 100_000, "1,111" * 60, "1 " * 150, "-" * 300, "$" * 300, "{" * 300, "1/1" * 100]
     pieces += [
         *("\x00\ud800", "__import__('os')", r"\text{" * 50, "a " * 150, "1 a-" * 75, r"\frac{1}{" * 30),

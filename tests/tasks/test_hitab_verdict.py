@@ -1,33 +1,34 @@
 """Answers on tables: lists, texts, where an answer is looked for; hostile texts are never right."""
 
 import json
-from fractions import Fraction
 
 import pytest
 
 from benchmarks.hostile_texts import written_answer
-from rlvr_cli.tasks.hitab import REASONS, Conventions, HiTab, answers_match, judge_table_answer, read_value
+from rlvr_cli.tasks.hitab import REASONS, HiTab, read_value
 from rlvr_cli.tasks.hitab_tables import problem_from
+from rlvr_cli.tasks.problem import Problem
 
 RULES = ("paper", "strict")
-EXACT = Conventions()
 
 
-def verdict(
-    gold, answer, rule="strict", *, conventions=EXACT, wrap="<think>x</think> <answer> {} </answer>", cut=False
-):
-    return judge_table_answer(gold, wrap.replace("{}", answer), rule, conventions, False)
+def judge(gold, response, rule, cut=False, **keys):
+    return HiTab(rule=rule, **keys).judge(Problem("x", "", {"answer": gold}, "all"), response, truncated=cut)
+
+
+def verdict(gold, answer, rule="strict", **keys):
+    return judge(gold, f"<think>x</think> <answer> {answer} </answer>", rule, **keys)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_tolerance_and_sign_are_settable(rule):
     assert verdict([0.691446], "0.69145", rule).correct
     assert not verdict([0.691446], "0.6915", rule).correct
-    assert verdict([0.691446], "0.69", rule, conventions=Conventions(tolerance=Fraction(1, 200))).correct
+    assert verdict([0.691446], "0.69", rule, tolerance=0.005).correct
     assert not verdict([25837540], "25837541", rule).correct
-    assert not verdict([0.1], "0.10001", rule, conventions=Conventions(tolerance=Fraction(0))).correct
+    assert not verdict([0.1], "0.10001", rule, tolerance=0.0).correct
     assert not verdict([-0.605], "0.605", rule).correct
-    assert verdict([-0.605], "0.605", rule, conventions=Conventions(sign="either")).correct
+    assert verdict([-0.605], "0.605", rule, sign="either").correct
 
 
 def test_lists_are_compared_as_multisets() -> None:
@@ -89,15 +90,15 @@ def test_strict_sees_every_candidate_and_every_reasoning_that_is_not_closed():
         "<think>a</think><answer>5</answer><think>no, 6",
         "<think>a</think><answer>5</answer>< THINK >no, 6",
     ):
-        assert judge_table_answer([5], response, "paper", EXACT, False).correct
-        assert judge_table_answer([5], response, "strict", EXACT, False).reason == "no_answer", response
+        assert judge([5], response, "paper").correct
+        assert judge([5], response, "strict").reason == "no_answer", response
     for response in (
         *("<answer>5</answer><Answer>6</Answer>", "<answer>5</answer> < answer>6", "<answer>5</answer> \\fbox{6}"),
         *("\\fbox{6} \\boxed{5}", "<answer>\\fbox{6} \\boxed{5}</answer>", "\\boxed {6} \\boxed{5}"),
     ):
-        assert judge_table_answer([5], response, "paper", EXACT, False).correct
-        assert judge_table_answer([5], response, "strict", EXACT, False).reason == "several_answers", response
-    assert judge_table_answer([5], "<think>a</think><answer>5</answer>", "strict", EXACT, False).correct
+        assert judge([5], response, "paper").correct
+        assert judge([5], response, "strict").reason == "several_answers", response
+    assert judge([5], "<think>a</think><answer>5</answer>", "strict").correct
 
 
 def test_where_the_rules_differ():
@@ -111,16 +112,16 @@ def test_where_the_rules_differ():
         "\\boxed{4} <answer>5</answer>",
         "<answer>\\boxed{4} \\boxed{5}</answer>",
     ):
-        assert judge_table_answer([5], response, "paper", EXACT, False).correct
-        refused = judge_table_answer([5], response, "strict", EXACT, False)
+        assert judge([5], response, "paper").correct
+        refused = judge([5], response, "strict")
         assert (refused.reason, refused.answer, refused.reward) == ("several_answers", None, 0.0)
-    assert judge_table_answer([5], "<think> hm <answer>5</answer>", "strict", EXACT, False).reason == "no_answer"
+    assert judge([5], "<think> hm <answer>5</answer>", "strict").reason == "no_answer"
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_answer_is_after_the_reasoning(rule):
     def judged(response, cut=False):
-        return judge_table_answer([5], response, rule, EXACT, cut)
+        return judge([5], response, rule, cut)
 
     assert judged("<think><answer>4</answer></think><answer>5</answer>").correct
     assert judged("<think>5</think><answer>$\\boxed{5}$</answer>").correct
@@ -167,9 +168,9 @@ def test_gold_answers_as_responses():
 def test_matching_moves_earlier_pairs():
     values = [read_value(item, "strict") for item in ("0.5%", "50", "50%")]
     gold = [read_value(item, "strict") for item in (0.005, 0.5, 50)]
-    assert answers_match(gold, values, Conventions(percent="either"))
+    assert HiTab(percent="either").answers_match(gold, values)
     many = [read_value(index, "strict") for index in range(300)]
-    assert answers_match(many, many[::-1], Conventions(tolerance=Fraction(1)))
+    assert HiTab(tolerance=1.0).answers_match(many, many[::-1])
 
 
 HOSTILE = [
@@ -186,5 +187,5 @@ def test_hostile_texts_are_never_right() -> None:
         for rule in RULES:
             for gold in ([5], ["women", 5.5]):
                 for response in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"):
-                    judged = judge_table_answer(gold, response, rule, EXACT, False)
+                    judged = judge(gold, response, rule)
                     assert not judged.correct and judged.reason in REASONS and judged.reward == 0.0, (text, rule)

@@ -67,7 +67,7 @@ def test_the_version_of_the_package_is_recorded_and_compared(folder: Path, capsy
     task = own("messages", "task.reward=[trl.rewards:accuracy_reward, trl.rewards.think_format_reward]")
     assert task.labels == ["accuracy_reward", "think_format_reward"]
     assert task.settings["reward"][1] == f"trl.rewards:think_format_reward@{VERSION}"
-    with pytest.raises(UserError, match=rf"installed package is {VERSION}.*pip install trl==0.1"):
+    with pytest.raises(UserError, match=rf"@trl==0.1: the installed package is {VERSION}"):
         own("messages", "task.reward=trl.rewards:accuracy_reward@trl==0.1")
     options = ("--data", "messages.jsonl", "--reward", "trl.rewards:accuracy_reward", "task.chat_template=false")
     template = "task.prompt_template={{ solution }}"
@@ -80,9 +80,9 @@ def test_the_version_of_the_package_is_recorded_and_compared(folder: Path, capsy
 def test_what_does_not_exist_or_is_no_reward_is_named(folder: Path) -> None:
     for written, reason in (
         ("trl.rewards:acuracy_reward", r"trl\.rewards: has no acuracy_reward\. Did you mean `accuracy_reward`\?"),
-        ("trl.rewards:get_soft_overlong_punishment", r"returns a reward function\. Call it in a file"),
+        ("trl.rewards:get_soft_overlong_punishment", "needs max_completion_len"),
         ("trl.rewads:accuracy_reward", r"trl\.rewads: cannot be imported: ModuleNotFoundError"),
-        ("trll.rewards:accuracy_reward", r"no installed package has a module trll\. Did you mean `trl`\?"),
+        ("trll.rewards:accuracy_reward", r"trll\.rewards: cannot be imported: ModuleNotFoundError"),
         ("trl.rewards:_os", r"trl\.rewards: has no _os"),
         ("rewards", r"must be FILE\.py:FUNCTION or MODULE:FUNCTION"),
     ):

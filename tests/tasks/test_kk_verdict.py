@@ -53,7 +53,7 @@ def test_every_golden_case_scores_as_the_public_code_does(golden_cases: list[dic
         answer = last_tagged(response) if response != case["inputs"]["text"] else None
         format_ok = reward._has_valid_format(response)
         read = reward._parse_paper_roles(answer, list(roles)) if format_ok and answer else None
-        score = sum(reward.reward_parts(reward.ParsedRoles(format_ok, read), tuple(roles.values())).values())
+        score = reward.roles_verdict(reward.ParsedRoles(format_ok, read), tuple(roles.values())).reward
         expected = case["expected"]
         assert score == expected["score"], case["name"]
         if "format_ok" in expected:

@@ -7,7 +7,7 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.math_answers import answer_verdict, extract_answer
+from rlvr_cli.tasks.math_answers import extract_answer
 from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 from rlvr_cli.verify.pool import MathPool
 
@@ -101,9 +101,8 @@ def test_truncation_is_a_reason_only_where_no_answer_was_reached():
 )
 def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):
     for kind in ("zero_one", "plus_minus"):
-        judged = answer_verdict(
-            kind, extract_answer(r"\boxed{4}", "boxed", "paper"), compared, answer="4", truncated=False
-        )
+        reading = extract_answer(r"\boxed{4}", "boxed", "paper")
+        judged = MathTask(reward=kind).verdict(reading, compared, answer="4", truncated=False)
         assert (judged.reason, judged.scorable) == (reason, scorable)
         assert math.isnan(judged.reward) != scorable
         assert all(map(math.isfinite, judged.parts.values()))

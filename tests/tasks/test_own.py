@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.store import runs, steps
-from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.user_rows import UserRows
 from tests.commands import run_here
@@ -108,7 +106,7 @@ def test_correct_is_the_word_of_one_function(folder: Path, capsys: pytest.Captur
     found = task.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
     assert [verdict.reward for verdict in found] == [1.0, 0.0, 0.0, -1.0]
     assert [verdict.correct for verdict in found] == [True, True, False, False]
-    assert "correct = exact is 1, or above 0.5 if it is graded (task.correct, " in task.describe_data()
+    assert "correct = exact above 0.5 (task.correct, " in task.describe_data()
     # What it is multiplied by takes nothing from it either.
     light = own(both, "task.reward_weights=[0.1, 1]", "task.reward_timeout=600")
     assert light.judge_many(asked[:1], ["2"], [False], [[1] * 8])[0].correct
@@ -168,7 +166,7 @@ def test_a_template_is_checked_without_being_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever reads a configuration computes nothing of what its template says."""
-    monkeypatch.setattr("rlvr_cli.workers.pool.Pool.submit", None)
+    monkeypatch.setattr("rlvr_cli.tasks.prompts._compile_template", None)
     line = ["-c", "heavy.yaml", "--task", "own", "task.data=rows.jsonl", "task.reward=rewards.py:exact"]
     for template in ('{{ "%200000000d" % 1 }}', "{% for a in range(99999) %}{{ lipsum(n=1000000) }}{% endfor %}"):
         (folder / "heavy.yaml").write_text(json.dumps({"task": {"columns": {}, "prompt_template": template}}))
@@ -180,24 +178,9 @@ def test_a_template_is_checked_without_being_run(
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("template", "reason"),
-    [
-        ('{{ "a" * 2000000000 }}', "1,024 MiB of memory"),
-        ("{{ 9 ** (9 ** 9) }}", "takes more than 1 s"),
-        ("{{ question.__class__ }}", "is unsafe"),
-    ],
-)
-def test_a_template_that_takes_too_much_is_ended_and_not_tried_on_every_row(
-    template: str, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rlvr_cli.tasks.prompts.MOST_SECONDS", 1.0 if "1 s" in reason else 60.0)
-    prompts.template_renderer.cache_clear()
-    task = own("task.columns={}", "task.prompt_template=" + json.dumps(template))
-    with pytest.raises(UserError, match=re.escape(reason)) as caught:
-        task.problems("train", 4, 0)
-    assert (len(caught.value.problems) == 1) is ("MiB" in reason or "1 s" in reason)
-    assert "rows.jsonl:1: task.prompt_template" in caught.value.problems[0]
+def test_a_template_is_sandboxed(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: task\.prompt_template: .*is unsafe"):
+        own("task.columns={}", 'task.prompt_template="{{ question.__class__ }}"').problems("train", 4, 0)
 
 
 def test_splits_are_held_out_by_the_prompt_alone(folder: Path) -> None:

@@ -77,16 +77,10 @@ def test_a_template_without_a_system_turn_gets_the_instructions_in_the_users(tas
     assert prompt.startswith("<|im_start|>user\nYou are a helpful assistant")
 
 
-def test_a_template_is_rendered_as_transformers_does_and_its_failure_is_told_from_its_size() -> None:
+def test_a_template_is_rendered_as_transformers_does_and_its_failure_is_told() -> None:
     tokenizer = templated("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ '**' }}")
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
     assert apply_chat_template(tokenizer, TURNS) == expected == "<user>a knight**"
-    for template, reason in (
-        ("{% for i in range(1000000000) %}x{% endfor %}", "too large to run"),
-        ("{{ 'x' * 2000000 }}", "2,000,000 characters"),
-    ):
-        with pytest.raises(UserError, match=reason):
-            apply_chat_template(templated(template), TURNS)
     for template in ("{{ raise_exception('no system turn') }}", "{{ 1 / 0 }}", "{{ messages[7].x.y }}", "{% if %}"):
         with pytest.raises(TemplateFailure):
             apply_chat_template(templated(template), TURNS)
@@ -114,7 +108,7 @@ def test_variables_that_have_no_effect_are_refused() -> None:
     task = load_config(task="math", overrides=[options]).task
     for template, reason in (
         (None, "no chat template"),
-        ("{{ messages }} enable_thinking", r"does not read enable_thinking\.$"),
+        ("{{ messages }} enable_thinking", r"does not read enable_thinking\. It reads messages\.$"),
         ("{% generation %}{{ thinking }}{% endgeneration %}", r"Did you mean `thinking`\? It reads t"),
     ):
         with pytest.raises(UserError, match=reason):

@@ -97,7 +97,7 @@ def test_a_training_set_gives_train_and_dev_and_a_benchmark_all_its_rows_as_test
         (["task=math", "task.data=simplerl", "task.data_dir=/no/such"], "no such folder"),
         (["task=math", "task.data=dsr_unifrom"], "Did you mean `dsr_uniform`"),
         (["task=math", "task.data=simplerl", "validation.every=1"], "has only train problems.*validation.split=dev"),
-        (["task=math", "task.data_dir=/tmp"], "the problems are generated"),
+        (["task=math", "task.data_dir=/tmp"], "math-story-gen is generated"),
         (["task=math", "task.data=owner/name", "task.data_dir=/tmp"], "owner/name is not one"),
     ],
 )

@@ -11,7 +11,6 @@ from fractions import Fraction
 import pytest
 
 from rlvr_cli.tasks.gsm8k import GSM8K
-from rlvr_cli.tasks.gsm8k import problem_from as gsm8k_problem
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hitab_tables import problem_from as hitab_problem
 from tests.tasks.rows import texts
@@ -111,7 +110,7 @@ def correct(task, rule, gold, text):
         problem = hitab_problem({"answer": [float(gold)]}, "here")
         response = f"<think>x</think><answer>{text}</answer>"
     else:
-        problem = gsm8k_problem({"question": "?", "answer": written(gold)}, "here")
+        problem = GSM8K().problem_from({"question": "?", "answer": written(gold)}, "here")
         response = rf"So \boxed{{{text}}}"
     return TASKS[task, rule].judge(problem, response).correct
 

@@ -261,7 +261,7 @@ def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (
             "old.py",
             "from rlvr_cli.tasks import Task\nclass Old(Task):\n    x: int = 1\n",
-            r"old.py:2: Old must not",
+            r"old.py:1: has no task.*not a built-in task",
         ),
         ("hangs.py", "while True: pass\n", r"hangs.py:1: the file took more than 1 s"),
         ("ends.py", "import os; os._exit(0)\n", r"ends.py: it ended its process with exit code 0"),

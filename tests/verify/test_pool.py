@@ -13,8 +13,8 @@ from concurrent.futures import Future
 import psutil
 import pytest
 
-from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT
-from rlvr_cli.verify.pool import MathPool, math_pool
+from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
+from rlvr_cli.verify.pool import MathPool, PairBatch, math_pool
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import WorkerDied
 
@@ -22,6 +22,10 @@ from rlvr_cli.workers.pool import WorkerDied
 SLOW = (r"7", r"\int \sin(x^x)\cos(e^x) dx")
 # Needs algebra, so it goes to a worker.
 HARD = ("x^2-1", "(x-1)(x+1)")
+
+
+def judge(pool: MathPool, gold: str, answer: str) -> Outcome:
+    return pool.judge_many([(gold, answer)])[0]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,7 @@ def test_outcomes_come_in_the_order_of_the_pairs(pool: MathPool) -> None:
 
 def test_a_pair_is_judged_once_also_across_calls(pool: MathPool, asked: list[tuple[str, str]]) -> None:
     assert pool.judge_many([HARD] * 1000) == [EQUAL] * 1000
-    assert pool.judge(*HARD) == EQUAL
+    assert judge(pool, *HARD) == EQUAL
     assert asked == [HARD]
 
 
@@ -83,7 +87,7 @@ def test_a_timeout_is_that_of_its_pair_and_is_not_remembered(hurried: MathPool, 
     """Nor does the start of a cold worker count."""
     assert hurried.judge_many([HARD, SLOW, HARD[::-1], SLOW]) == [EQUAL, TIMEOUT, EQUAL, TIMEOUT]
     assert asked == [HARD, SLOW, HARD[::-1]]
-    with hurried.start_batch() as batch:
+    with PairBatch(hurried) as batch:
         batch.submit(*SLOW)
         assert batch.result(*SLOW) == TIMEOUT
         batch.submit(*SLOW)
@@ -94,25 +98,25 @@ def test_a_timeout_is_that_of_its_pair_and_is_not_remembered(hurried: MathPool, 
 def test_what_has_not_begun_when_the_judgement_is_given_up_is_not_judged(
     hurried: MathPool, asked: list[tuple[str, str]]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), hurried.start_batch() as batch:
+    with pytest.raises(KeyboardInterrupt), PairBatch(hurried) as batch:
         batch.submit(*SLOW)
         until(lambda: asked)
         batch.submit("x+5", "5+x")
         raise KeyboardInterrupt
-    assert hurried.judge("x+1", "1+x+0") == EQUAL
+    assert judge(hurried, "x+1", "1+x+0") == EQUAL
     assert asked == [SLOW, ("x+1", "1+x+0")]
 
 
 def test_a_busy_machine_times_nobody_out_and_a_worker_that_never_gets_a_processor_is_given_up() -> None:
     with MathPool(workers=1, deadline=1.0) as pool:
         for seconds, pair, outcome in ((2.0, HARD, EQUAL), (60.0, HARD[::-1], TIMEOUT)):
-            assert pool.judge("x+1", f"1+x+{0 * seconds}") == EQUAL
+            assert judge(pool, "x+1", f"1+x+{0 * seconds}") == EQUAL
             worker = psutil.Process(pool.pids[0])
             worker.suspend()
             timer = threading.Timer(seconds, worker.resume)
             timer.start()
             try:
-                assert pool.judge(*pair) == outcome
+                assert judge(pool, *pair) == outcome
             finally:
                 timer.cancel()
                 timer.join()
@@ -125,7 +129,7 @@ def test_a_worker_that_ends_over_a_pair_is_an_outcome_of_the_pair(monkeypatch: p
         return future
 
     monkeypatch.setattr(MathPool, "submit", died)
-    assert MathPool().judge(*HARD) == DIED
+    assert judge(MathPool(), *HARD) == DIED
 
 
 def test_hostile_answers_are_not_right_and_change_nothing_for_the_next(pool: MathPool) -> None:
@@ -134,9 +138,9 @@ def test_hostile_answers_are_not_right_and_change_nothing_for_the_next(pool: Mat
         *("\x00\x01\x1b[2J", "\ud800", "\u202e7", "7" * 1_000_000, "\\boxed{" * 100_000, "7\\end", "-" * 1900 + "7x"),
         *("^" * 1900, "\\frac" * 300, "}{", "7}+\\boxed{7", "8=7", "7\n8", "7 or 8", "\\text{7}8", "x\u2460"),
     ]:
-        outcome = pool.judge("7", answer)
+        outcome = judge(pool, "7", answer)
         assert outcome.equal is not True or answer == "\u202e7", answer
-        assert pool.judge("x+7", f"{len(answer)}+x") == (EQUAL if len(answer) == 7 else DIFFERENT), answer
+        assert judge(pool, "x+7", f"{len(answer)}+x") == (EQUAL if len(answer) == 7 else DIFFERENT), answer
 
 
 def test_the_pool_of_this_process_is_shared_until_it_is_closed() -> None:

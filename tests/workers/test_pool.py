@@ -224,7 +224,7 @@ def test_code_that_does_not_load(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "mine.py").write_text(code)
-    with Pool(Target("mine:make"), Limits(1.0, load_seconds=1.0)) as pool:
+    with Pool(Target("mine:make"), Limits(1.0, loading=1.0)) as pool:
         with pytest.raises(kind, match=said) as raised:
             asked(pool, "job")
         assert raised.value.loading
@@ -326,9 +326,6 @@ def test_a_worker_that_cannot_be_started_is_an_error_and_the_pool_goes_on(
             other.submit("job")
         patch.undo()
         assert asked(other, "next") == [1, {"a": 1}]
-    for limits, workers in ((Limits(1.0), 0), (Limits(0.0), 1), (Limits(1.0, memory_mib=10), 1)):
-        with pytest.raises(ValueError, match="a pool must have"):
-            Pool(pool.target, limits, workers)
 
 
 def test_an_error_while_waiting_leaves_no_answer_for_the_next_job(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
