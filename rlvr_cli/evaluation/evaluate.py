@@ -30,28 +30,6 @@ from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
 
 
-def evaluate(
-    model: Any,
-    tokenizer: Any,
-    task: Task,
-    problems: Sequence[Problem],
-    settings: EvalSettings,
-    out_dir: Path,
-    progress: ProgressCallback | None = None,
-    provenance: Provenance | None = None,
-) -> Evaluation:
-    """Evaluate ``model`` on ``problems``; its random state and training mode are preserved.
-
-    Raises:
-        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
-        RunError: files in it were altered, or the model's probabilities are not finite.
-    """
-    from rlvr_cli.evaluation.sampling import LocalSampler
-
-    sampler = LocalSampler(model, tokenizer, settings.engine)
-    return evaluate_with(sampler, task, problems, settings, out_dir, progress, provenance)
-
-
 def evaluate_with(
     sampler: Sampler,
     task: Task,
@@ -74,7 +52,8 @@ def evaluate_with(
         provenance: None = no label, and the name of the task's data as the benchmark.
         known_identity: precomputed ``sampler.identity(task, settings)``.
     Raises:
-        UserError, RunError: as :func:`evaluate`.
+        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
+        RunError: files in it were altered, or the model's probabilities are not finite.
     """
     if not problems:
         raise UserError("no problem to evaluate on.")
