@@ -104,11 +104,9 @@ def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> li
             return lines
         keys = task_kinds()[choice.task].restrict_keys({}, style)
         return [*lines, f"task.data={choice.benchmark}", *(f"task.{key}={_yaml(value)}" for key, value in keys.items())]
-    values: dict[str, object] = {"task.data": choice.benchmark}
-    values |= {"eval.samples": setting.samples, "eval.pass_at": setting.pass_at, "eval.greedy": setting.greedy}
-    values |= {"eval.temperature": setting.temperature, "eval.top_p": setting.top_p}
-    values |= {"eval.max_new_tokens": setting.max_new_tokens}
-    values |= {"eval.split": "test"}
+    values: dict[str, object] = {"task.data": choice.benchmark, "eval.split": "test"}
+    for name in ("samples", "pass_at", "greedy", "temperature", "top_p", "max_new_tokens"):
+        values[f"eval.{name}"] = getattr(setting, name)
     values |= {f"task.{key}": value for key, value in setting.task.items()}
     return [*lines, *(f"{key}={_yaml(value)}" for key, value in values.items())]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError, collect_problems
-from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_text
+from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_json, write_text
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, runs_root
 from rlvr_cli.evaluation.loading import label_and_stem, load_subject
@@ -182,7 +182,14 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     lines = [json.dumps(each.problem.fields, ensure_ascii=False) for each in attempted if each.decision == "kept"]
     text = "".join(f"{line}\n" for line in lines)
     report["output_sha256"] = text_digest(text)
-    _write(output, text, _meta_path(job.out or output), report, attempted)
+    rows = [
+        {"problem": each.problem.id, "correct": each.right, "unjudged": each.unjudged, "fate": each.decision}
+        for each in attempted
+    ]
+    # The report first, so that an existing output always has one.
+    output.unlink(missing_ok=True)
+    write_json(_meta_path(job.out or output), {**report, "attempted": rows})
+    write_text(output, text)
     return {**report, "for_training": _count_training(job, task)}
 
 
@@ -231,21 +238,6 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     if int(high) > attempts:
         raise UserError(f"{option} only {attempts} attempts are made. Use --samples {high}, or a smaller number.")
     return int(low), int(high)
-
-
-def _write(output: Path, text: str, meta: Path, report: Mapping[str, Any], attempted: Sequence[Attempted]) -> None:
-    """Write the report first, so that an existing output always has one."""
-    rows = ",\n".join(
-        "    "
-        + json.dumps(
-            {"problem": each.problem.id, "correct": each.right, "unjudged": each.unjudged, "fate": each.decision}
-        )
-        for each in attempted
-    )
-    head = json.dumps(report, indent=2, ensure_ascii=False).removesuffix("\n}")
-    output.unlink(missing_ok=True)
-    write_text(meta, f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
-    write_text(output, text)
 
 
 def _count_training(job: EvalJob, task: Task) -> int:

@@ -45,9 +45,6 @@ class Correlation:
     low: float | None
     high: float | None
 
-    def as_json(self) -> dict[str, float | None]:
-        return {"value": self.value, "low": self.low, "high": self.high}
-
 
 def clustered_pearson(
     x: ArrayLike, y: ArrayLike, clusters: ArrayLike, *, seed: int = 0, draws: int = 2000
