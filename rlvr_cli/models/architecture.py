@@ -86,9 +86,9 @@ class Architecture:
 
     @property
     def linear_parameters(self) -> int:
-        return self.count_linear_parameters(None)
+        return self.count_linear_parameters()
 
-    def count_linear_parameters(self, targets: Collection[str] | None) -> int:
+    def count_linear_parameters(self, targets: Collection[str] | None = None) -> int:
         """Count the weights of the blocks' linear layers with names in ``targets`` (None = all)."""
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * sum(inputs * outputs for inputs, outputs in shapes)

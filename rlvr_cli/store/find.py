@@ -96,10 +96,7 @@ def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
             matches = _find_folders(name, root)
         for start, folders in matches.items():
             if start not in folders and start.resolve() not in sweeps:
-                trials = _filter_trials(start, unfinished=unfinished)
-                sweeps[start.resolve()] = trials.excluded
-                problems += trials.problems
-                notes += trials.notes
+                sweeps[start.resolve()] = _excluded_trials(start, problems, notes, unfinished=unfinished)
             excluded = sweeps.get(start.resolve(), frozenset())
             for folder in folders:
                 resolved = folder.resolve()
@@ -200,27 +197,18 @@ def _top_names(root: Path) -> Iterator[str]:
         return
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """The excluded trials of a sweep, with a note on them; ``problems``: a damaged file, trials without a run."""
+def _excluded_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> frozenset[str]:
+    """Return the trials of a sweep that were pruned or left the sweep file; ``unfinished``: accept those without a run.
 
-    excluded: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
-    """Exclude trials that were pruned or left the sweep file; ``unfinished``: accept those without a run."""
-    if not is_sweep(folder):
-        return _Trials()
-    try:
-        content = read_trials(folder)
-    except RunError as error:
-        return _Trials(problems=(str(error),))
+    Adds to ``problems`` a damaged file and trials without a run, and to ``notes`` the exclusions.
+    """
+    content: dict[str, Any] = {"trials": []}
+    if is_sweep(folder):
+        with collect_problems(problems, RunError):
+            content = read_trials(folder)
     names = [str(trial["name"]) for trial in content["trials"] if trial.get("named", True)]
     dropped = {str(trial["name"]) for trial in content["trials"] if not trial.get("named", True)}
     waiting = [name for name in names if not (folder / name / "manifest.json").is_file()]
-    problems, notes = list[str](), list[str]()
     if trained := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
         notes.append(f"{folder}: left out because the sweep file no longer names them: {ellipsize(trained, 4)}.")
     if pruned := sorted(name for name in names if name not in dropped and is_pruned(folder, name)):
@@ -233,7 +221,7 @@ def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
             problems.append(
                 f"{line} Finish the sweep with `{resume_command(content)}`, or compare it as it is with --unfinished."
             )
-    return _Trials(frozenset(dropped.union(pruned)), tuple(problems), tuple(notes))
+    return frozenset(dropped.union(pruned))
 
 
 def sweep_command(run: Path) -> str | None:

@@ -123,14 +123,10 @@ def read_held_out(run: Run) -> HeldOut:
     evaluations = run.held_out
     if not evaluations:
         every = run.config.validation.every
+        remedy = "They were not reached, or were removed." if every else "Train with, for example, validation.every=5."
         raise RunError(
             f"{run.path}: has no held-out evaluations from training (validation.every={every}), which --match "
-            "compares. "
-            + (
-                "Train with, for example, validation.every=5."
-                if every == 0
-                else "They were not reached, or were removed."
-            )
+            f"compares. {remedy}"
         )
     spent = run.spent
     steps, recorded, indices = last_steps(spent), list[Evaluation](), list[int]()
