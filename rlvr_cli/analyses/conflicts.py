@@ -51,8 +51,6 @@ _PUSHES = {
 
 
 class ConflictsOptions(Section):
-    """Keys of `rlvr analyze conflicts`."""
-
     rollouts: Count = Field(10, description="Number of saved rollouts to analyze, up to --rollout.")
     top: Count = Field(12, description="Tokens listed, by frequency in conflicts.")
 
@@ -87,8 +85,8 @@ def _read_rollout(run: RunDir, number: int, config: Config) -> Rollout:
 
 def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
     """Return the most frequent conflict tokens; a token in both spans of a row counts twice."""
-    prefix, suffix, penalised = (Counter(total[name]) for name in ("prefix_ids", "suffix_ids", "penalised_ids"))
-    counts = prefix + suffix
+    prefix, suffix = Counter[int](total["prefix_ids"]), Counter[int](total["suffix_ids"])
+    counts, penalised = prefix + suffix, Counter[int](total["penalised_ids"])
     # Ties by id, so that equal runs give equal tables.
     chosen = sorted(counts, key=lambda token: (-counts[token], token))[:top]
     if not chosen:

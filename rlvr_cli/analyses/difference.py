@@ -24,8 +24,6 @@ BEFORE, AFTER = 8, 4
 
 
 class DifferenceOptions(Section):
-    """Keys of `rlvr analyze difference`."""
-
     methods: Annotated[tuple[Text, Text], FromList] = Field(
         ("dgpo", "grpo"), description="The two methods; regions use the bounds of the first."
     )

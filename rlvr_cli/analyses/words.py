@@ -36,8 +36,6 @@ COLUMNS = 3
 
 
 class WordsOptions(Section):
-    """Keys of `rlvr analyze words`."""
-
     lists: Text | None = Field(None, description="YAML file of lists of words; null = AR-Lopti's table 5.")
     per: Literal["completion", "100 words"] = Field("completion", description="Unit of the frequency.")
     rollouts: Count = Field(10, description="Number of saved rollouts to analyze, up to --rollout.")

@@ -70,8 +70,9 @@ def score_file(
     verdicts: list[Verdict] = []
     progress(0, len(pairs))
     for start in range(0, len(pairs), CHUNK):
-        problems, responses = zip(*pairs[start : start + CHUNK], strict=True)
-        verdicts += task.judge_many(problems, responses, [False] * len(problems))
+        chunk = pairs[start : start + CHUNK]
+        responses = [response for _, response in chunk]
+        verdicts += task.judge_many([problem for problem, _ in chunk], responses, [False] * len(chunk))
         progress(len(verdicts), len(pairs))
     verdicts = _unify_answers(task, pairs, verdicts)
     lines = (json.dumps(verdict_as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)

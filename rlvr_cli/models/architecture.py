@@ -84,11 +84,7 @@ class Architecture:
         """The number of parameters of a block: an equal share of all but embedding, head and last norm."""
         return (self.outside_embedding - self.hidden) // self.layers
 
-    @property
-    def linear_parameters(self) -> int:
-        return self.count_linear_parameters()
-
-    def count_linear_parameters(self, targets: Collection[str] | None = None) -> int:
+    def linear_parameters(self, targets: Collection[str] | None = None) -> int:
         """Count the weights of the blocks' linear layers with names in ``targets`` (None = all)."""
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * sum(inputs * outputs for inputs, outputs in shapes)

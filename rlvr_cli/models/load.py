@@ -80,7 +80,10 @@ def load_model(
         model.config.dtype = model.dtype
     else:
         model = _load_weights(source, revision, dtype, target, attention, in_4_bits)
-    _check_vocabulary(tokenizer, model, name)
+    if len(tokenizer) > (embeddings := model.get_input_embeddings().num_embeddings):
+        raise UserError(
+            f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only {embeddings}; they must match"
+        )
     return model.eval(), tokenizer
 
 
@@ -225,14 +228,6 @@ def _quantization_options(dtype: Any, target: Any) -> dict[str, Any]:
         bnb_4bit_compute_dtype=torch.bfloat16 if bfloat16 else dtype,
     )
     return {"quantization_config": quantization, "device_map": {"": target}}
-
-
-def _check_vocabulary(tokenizer: Any, model: Any, name: str) -> None:
-    embeddings = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > embeddings:
-        raise UserError(
-            f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only {embeddings}; they must match"
-        )
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

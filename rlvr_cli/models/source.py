@@ -8,7 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -245,9 +245,6 @@ class AdapterBase:
     kind: Literal["lora", "qlora"] = "lora"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     fingerprint: str | None = None
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def holds_adapter(folder: Path) -> bool:

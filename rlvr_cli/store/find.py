@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from glob import has_magic
@@ -182,19 +183,14 @@ def _unfinished_message(run: RunDir, manifest: dict[str, Any]) -> str:
 def _unknown_name_message(name: str, root: Path) -> str:
     if has_magic(name):
         return f"{name}: matches no run in {root}, and no path."
-    names = sorted(_top_names(root))
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted({name.split("/", 1)[0] for name in find_run_folders(root)})
     hint = f" There are: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}." if names else ""
     return (
         f"{name}: no run, sweep or folder of runs of this name in {root}, and no such path."
         f"{did_you_mean(name, names)}{hint} --runs names another folder of runs."
     )
-
-
-def _top_names(root: Path) -> Iterator[str]:
-    try:
-        yield from dict.fromkeys(name.split("/", 1)[0] for name in find_run_folders(root))
-    except OSError:
-        return
 
 
 def _excluded_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> frozenset[str]:

@@ -36,7 +36,8 @@ def resolve_metric(name: str | None, evaluations: Mapping[str, Evaluation]) -> t
     assert name is not None
     form = at_k(name)
     if form is None:
-        plain = _plain_metrics(evaluations)
+        rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
+        plain = [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
         if name in plain:
             return name, 0 if name == GREEDY else n
         names = [ACCURACY, *FORMS, *plain]
@@ -98,12 +99,6 @@ def _from_samples(evaluation: Evaluation, metric: str, n: int) -> dict[str, floa
             "samples are reused."
         ) from error
     return values
-
-
-def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return the metrics without a k that every evaluation has."""
-    rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
-    return [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
 
 
 @dataclass(frozen=True)

@@ -177,9 +177,7 @@ class MLflow(Tracker):
         about = {"job_type": run.job_type, "group": run.group}
         active = self.mlflow.start_run(run_id=state.get("id"), run_name=run.name)
         state["id"] = active.info.run_id
-        self.mlflow.set_tags(
-            dict.fromkeys(run.tags, "true") | {name: value for name, value in about.items() if value}
-        )
+        self.mlflow.set_tags(dict.fromkeys(run.tags, "true") | {name: value for name, value in about.items() if value})
         parameters = [(".".join(path), str(value)) for path, value in leaves(run.config)]
         # MLflow's parameters are immutable, but an extended run has a larger training budget.
         logged = self.mlflow.get_run(state["id"]).data.params

@@ -137,7 +137,9 @@ class EvaluationTracking(_Trackers):
         """Send an evaluation's means, as `eval/BENCHMARK/SPLIT/METRIC`."""
         if not self._started:
             self._begin(self.run.path if self.run else folder)
-        prefix = f"eval/{_name_component(result['benchmark'])}/{result['split']}"
+        # Of a file's path, the last component.
+        benchmark = re.sub(r"\s+", "-", Path(result["benchmark"]).name) or "own"
+        prefix = f"eval/{benchmark}/{result['split']}"
         values = {
             f"{prefix}/{name}": metric["value"]
             for name, metric in result["metrics"].items()
@@ -177,11 +179,6 @@ def completion_rows(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float) and math.isfinite(value)
-
-
-def _name_component(name: str) -> str:
-    """Return a benchmark's name as a component of a metric's name: for a path, its last component."""
-    return re.sub(r"\s+", "-", Path(name).name) or "own"
 
 
 def _format_error(error: Exception) -> str:
