@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +87,6 @@ def overrides_for(
     kinds = task_kinds()
     others = {key for other in choices for key in kinds[other.task].model_fields} - set(kinds[choice.task].model_fields)
     return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in others)]
-
-
-def setting_for_style(setting: Setting, style: str | None) -> Setting:
-    """Return the setting restricted to problems that prompts of ``style`` can express, such as few people in K&K."""
-    keys = task_kinds()[data_sets()[setting.benchmark].task].restrict_keys(setting.task, style)
-    return setting if keys is setting.task else replace(setting, task=keys)
 
 
 def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> list[str]:
