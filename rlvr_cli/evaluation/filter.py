@@ -172,8 +172,8 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
         "by_correct": {str(right): number for right, number in numbers.items()},
         "samples": str(store.folder),
     }
-    kept = [problem for problem, row in zip(job.problems, attempted, strict=True) if row["fate"] == "kept"]
-    text = "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in kept)
+    chosen = [problem for problem, row in zip(job.problems, attempted, strict=True) if row["fate"] == "kept"]
+    text = "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in chosen)
     report["output_sha256"] = text_digest(text)
     # The report first, so that an existing output always has one.
     output.unlink(missing_ok=True)

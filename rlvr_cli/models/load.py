@@ -147,14 +147,14 @@ def load_facts(name: str, *, revision: str | None = None) -> ModelFacts:
     return ModelFacts(tokenizer, combine_eos_token_ids(configured, tokenizer), prompt_style(config), positions)
 
 
-def _from_pretrained(part: str, source: ModelSource, revision: str | None) -> Any:
-    """Load the ``part`` of a model, a class of transformers. Raises UserError as :func:`load_model`."""
+def _from_pretrained(loader: str, source: ModelSource, revision: str | None) -> Any:
+    """Load a tokenizer or a config by ``loader``, a class of transformers. Raises UserError as :func:`load_model`."""
     options = _loader_options(source, revision)
     quiet_hub()
     import transformers
 
     try:
-        return getattr(transformers, part).from_pretrained(source.location, **options)
+        return getattr(transformers, loader).from_pretrained(source.location, **options)
     except _load_errors() as error:
         raise UserError(_explain_load_error(source, revision, error)) from error
 
