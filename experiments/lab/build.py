@@ -27,7 +27,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import replace_folder
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.evaluation.evaluate import evaluate
+from rlvr_cli.evaluation.evaluate import evaluate_with
+from rlvr_cli.evaluation.sampling import LocalSampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.runs.seal import file_digest
 from rlvr_cli.tasks import Task
@@ -135,7 +136,7 @@ def measure(model: Any, tokenizer: Any, task: Task, *, count: int, samples: int,
     )
     with tempfile.TemporaryDirectory() as folder:
         problems = task.problems("dev", count, settings.problems_seed)
-        result = evaluate(model, tokenizer, task, problems, settings, Path(folder)).result
+        result = evaluate_with(LocalSampler(model, tokenizer), task, problems, settings, Path(folder)).result
     metrics, sampled = result["metrics"], f"avg@{samples}"
     paid = task.format_range
     return {

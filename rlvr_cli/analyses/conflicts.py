@@ -12,11 +12,12 @@ log-probs are the same function and the coefficients add up, as in equation 6.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -39,6 +40,8 @@ from rlvr_cli.runs.folder import RunDir
 ROUNDING = 1e-12
 # Equation 9: weight 0 on conflict tokens of rows with A < 0, 2 on those of rows with A > 0.
 GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
+# Counts (added over rollouts), and lists of lengths and ids (concatenated).
+Tally = dict[str, Any]
 _SHARES = {"conflict_share": "all", "conflict_prefix_share": "in prefixes", "conflict_suffix_share": "in suffixes"}
 _PUSHES = {
     "negative_push_share": "of pushes",
@@ -48,8 +51,6 @@ _PUSHES = {
 
 
 class ConflictsOptions(Section):
-    """Keys of `rlvr analyze conflicts`."""
-
     rollouts: Count = Field(10, description="Number of saved rollouts to analyze, up to --rollout.")
     top: Count = Field(12, description="Tokens listed, by frequency in conflicts.")
 
@@ -60,21 +61,13 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
     config = load_config([run.config_path], from_start=True)
     numbers = newest_rollouts(run, inputs.rollout, options.rollouts)
     tallies = {number: count_conflicts(_read_rollout(run, number, config)) for number in numbers}
-    total = sum(tallies.values(), Tally())
-    sides = {"prefix": total.prefix_spans, "suffix": total.suffix_spans}
+    total = add_tallies(list(tallies.values()))
     return make_frames(
         summarize_conflicts(total),
         _make_notes(total, config),
         rollouts=[{"rollout": number, **summarize_conflicts(tally)} for number, tally in tallies.items()],
-        counts=[
-            {"count": name, "value": value} for name, value in vars(total).items() if not isinstance(value, Counter)
-        ],
+        counts=[{"count": name, "value": value} for name, value in total.items() if not isinstance(value, list)],
         tokens=_token_rows(total, config, options.top),
-        spans=[
-            {"side": side, "length": length, "completions": counts[length]}
-            for side, counts in sides.items()
-            for length in sorted(counts)
-        ],
     )
 
 
@@ -92,7 +85,8 @@ def _read_rollout(run: RunDir, number: int, config: Config) -> Rollout:
 
 def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
     """Return the most frequent conflict tokens; a token in both spans of a row counts twice."""
-    counts = total.prefix_ids + total.suffix_ids
+    prefix, suffix = Counter[int](total["prefix_ids"]), Counter[int](total["suffix_ids"])
+    counts, penalised = prefix + suffix, Counter[int](total["penalised_ids"])
     # Ties by id, so that equal runs give equal tables.
     chosen = sorted(counts, key=lambda token: (-counts[token], token))[:top]
     if not chosen:
@@ -102,10 +96,10 @@ def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
         {
             "id": token,
             "text": escape_control(str(tokenizer.decode([token], skip_special_tokens=False))),
-            "prefix": total.prefix_ids[token],
-            "suffix": total.suffix_ids[token],
+            "prefix": prefix[token],
+            "suffix": suffix[token],
             "share": counts[token] / counts.total(),
-            "penalised": total.penalised_ids[token],
+            "penalised": penalised[token],
         }
         for token in chosen
     ]
@@ -113,7 +107,7 @@ def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
 
 def _make_notes(total: Tally, config: Config) -> list[str]:
     notes = []
-    if not total.mixed:
+    if not total["mixed"]:
         notes.append("No group has advantages of both signs: GRPO has no gradient there, and nothing can conflict.")
     if config.method.name != "grpo":
         notes.append(f"The run was trained with {config.method.name}; the pushes are GRPO's on its rollouts.")
@@ -160,11 +154,10 @@ class SharedSpan:
     net: float
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Counts of a rollout, additive over rollouts.
+def count_conflicts(rollout: Rollout) -> Tally:
+    """Count the conflicts of a rollout whose groups are contiguous; rows of reward NaN are skipped.
 
-    Attributes:
+    Returns:
         tokens: trained tokens. mixed: those of groups with advantages of both signs.
         conflict: conflict tokens. prefix, suffix: those in a row's first and last span; a token may be in both.
         groups, groups_in_conflict: all groups, and those with a conflict token.
@@ -173,39 +166,9 @@ class Tally:
         penalised: conflict tokens with a negative net.
         shared, shared_negative: spans of shared prefixes, and those with a negative net. shared_tokens,
             shared_negative_tokens: their tokens, each prefix counted once.
-        prefix_spans, suffix_spans: spans of conflict tokens by length.
-        prefix_ids, suffix_ids, penalised_ids: conflict tokens, and those with a negative net, by id.
+        prefix_spans, suffix_spans: lengths of the spans of conflict tokens.
+        prefix_ids, suffix_ids, penalised_ids: ids of conflict tokens, and of those with a negative net.
     """
-
-    tokens: int = 0
-    mixed: int = 0
-    conflict: int = 0
-    prefix: int = 0
-    suffix: int = 0
-    groups: int = 0
-    groups_in_conflict: int = 0
-    up: float = 0.0
-    down: float = 0.0
-    gtpo_up: float = 0.0
-    gtpo_down: float = 0.0
-    penalised: int = 0
-    shared: int = 0
-    shared_negative: int = 0
-    shared_tokens: int = 0
-    shared_negative_tokens: int = 0
-    prefix_spans: Counter[int] = field(default_factory=Counter)
-    suffix_spans: Counter[int] = field(default_factory=Counter)
-    prefix_ids: Counter[int] = field(default_factory=Counter)
-    suffix_ids: Counter[int] = field(default_factory=Counter)
-    penalised_ids: Counter[int] = field(default_factory=Counter)
-
-    def __add__(self, other: Tally) -> Tally:
-        names = [attribute.name for attribute in dataclasses.fields(self)]
-        return Tally(**{name: getattr(self, name) + getattr(other, name) for name in names})
-
-
-def count_conflicts(rollout: Rollout) -> Tally:
-    """Count the conflicts of a rollout whose groups are contiguous; rows of reward NaN are skipped."""
     mask = rollout.mask.bool()
     lengths = mask.sum(dim=1)
     advantages = group_advantage(rollout.rewards.double(), rollout.group_size, divide_by_std=True).unsqueeze(1)
@@ -227,29 +190,33 @@ def count_conflicts(rollout: Rollout) -> Tally:
     def total(values: Tensor) -> float:
         return float(torch.where(conflict, values, 0.0).sum())
 
-    return Tally(
-        tokens=int(mask.sum()),
-        mixed=int((mask & rows_mixed).sum()),
-        conflict=int(conflict.sum()),
-        prefix=int(forward.sum()),
-        suffix=int(backward.sum()),
-        groups=len(groups),
-        groups_in_conflict=int(conflict.reshape(len(groups), -1).any(dim=1).sum()),
-        up=total(coefficients.clamp(min=0)),
-        down=total((-coefficients).clamp(min=0)),
-        gtpo_up=total(weighted.clamp(min=0)),
-        gtpo_down=total((-weighted).clamp(min=0)),
-        penalised=int(penalised.sum()),
-        shared=len(spans),
-        shared_negative=len(negative),
-        shared_tokens=sum(span.length for span in spans),
-        shared_negative_tokens=sum(span.length for span in negative),
-        prefix_spans=_count_lengths(forward),
-        suffix_spans=_count_lengths(backward),
-        prefix_ids=Counter(rollout.token_ids[forward].tolist()),
-        suffix_ids=Counter(rollout.token_ids[backward].tolist()),
-        penalised_ids=Counter(rollout.token_ids[penalised].tolist()),
-    )
+    return {
+        "tokens": int(mask.sum()),
+        "mixed": int((mask & rows_mixed).sum()),
+        "conflict": int(conflict.sum()),
+        "prefix": int(forward.sum()),
+        "suffix": int(backward.sum()),
+        "groups": len(groups),
+        "groups_in_conflict": int(conflict.reshape(len(groups), -1).any(dim=1).sum()),
+        "up": total(coefficients.clamp(min=0)),
+        "down": total((-coefficients).clamp(min=0)),
+        "gtpo_up": total(weighted.clamp(min=0)),
+        "gtpo_down": total((-weighted).clamp(min=0)),
+        "penalised": int(penalised.sum()),
+        "shared": len(spans),
+        "shared_negative": len(negative),
+        "shared_tokens": sum(span.length for span in spans),
+        "shared_negative_tokens": sum(span.length for span in negative),
+        "prefix_spans": [length for length in forward.sum(dim=1).tolist() if length],
+        "suffix_spans": [length for length in backward.sum(dim=1).tolist() if length],
+        "prefix_ids": rollout.token_ids[forward].tolist(),
+        "suffix_ids": rollout.token_ids[backward].tolist(),
+        "penalised_ids": rollout.token_ids[penalised].tolist(),
+    }
+
+
+def add_tallies(tallies: Sequence[Tally]) -> Tally:
+    return {name: functools.reduce(operator.add, [tally[name] for tally in tallies]) for name in tallies[0]}
 
 
 def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
@@ -288,23 +255,23 @@ def find_shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[floa
 
 def summarize_conflicts(tally: Tally) -> dict[str, float | None]:
     """Return shares and means; None for a denominator of 0."""
-    spans = tally.prefix_spans + tally.suffix_spans
+    spans = tally["prefix_spans"] + tally["suffix_spans"]
     return {
-        "conflict_share": divide(tally.conflict, tally.tokens),
-        "conflict_mixed_share": divide(tally.conflict, tally.mixed),
-        "conflict_prefix_share": divide(tally.prefix, tally.tokens),
-        "conflict_suffix_share": divide(tally.suffix, tally.tokens),
-        "groups_share": divide(tally.groups_in_conflict, tally.groups),
-        "span_mean": _mean_length(spans),
-        "span_prefix_mean": _mean_length(tally.prefix_spans),
-        "span_suffix_mean": _mean_length(tally.suffix_spans),
+        "conflict_share": divide(tally["conflict"], tally["tokens"]),
+        "conflict_mixed_share": divide(tally["conflict"], tally["mixed"]),
+        "conflict_prefix_share": divide(tally["prefix"], tally["tokens"]),
+        "conflict_suffix_share": divide(tally["suffix"], tally["tokens"]),
+        "groups_share": divide(tally["groups_in_conflict"], tally["groups"]),
+        "span_mean": _mean(spans),
+        "span_prefix_mean": _mean(tally["prefix_spans"]),
+        "span_suffix_mean": _mean(tally["suffix_spans"]),
         "span_largest": max(spans, default=None),
-        "negative_net_share": divide(tally.shared_negative, tally.shared),
-        "negative_net_token_share": divide(tally.shared_negative_tokens, tally.shared_tokens),
-        "negative_push_share": divide(tally.down, tally.up + tally.down),
-        "negative_push_share_gtpo": divide(tally.gtpo_down, tally.gtpo_up + tally.gtpo_down),
-        "push_gtpo_over_grpo": divide(tally.gtpo_up + tally.gtpo_down, tally.up + tally.down),
-        "penalised_correct_share": divide(tally.penalised, tally.conflict),
+        "negative_net_share": divide(tally["shared_negative"], tally["shared"]),
+        "negative_net_token_share": divide(tally["shared_negative_tokens"], tally["shared_tokens"]),
+        "negative_push_share": divide(tally["down"], tally["up"] + tally["down"]),
+        "negative_push_share_gtpo": divide(tally["gtpo_down"], tally["gtpo_up"] + tally["gtpo_down"]),
+        "push_gtpo_over_grpo": divide(tally["gtpo_up"] + tally["gtpo_down"], tally["up"] + tally["down"]),
+        "penalised_correct_share": divide(tally["penalised"], tally["conflict"]),
     }
 
 
@@ -330,12 +297,8 @@ def _exact_sum(values: Sequence[float]) -> float:
     return total if abs(total) > ROUNDING * math.fsum(map(abs, values)) else 0.0
 
 
-def _count_lengths(spans: Tensor) -> Counter[int]:
-    return Counter(length for length in spans.sum(dim=1).tolist() if length)
-
-
-def _mean_length(lengths: Counter[int]) -> float | None:
-    return divide(sum(length * count for length, count in lengths.items()), lengths.total())
+def _mean(lengths: Sequence[int]) -> float | None:
+    return divide(sum(lengths), len(lengths))
 
 
 ANALYSIS = Analysis(

@@ -15,6 +15,7 @@ from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, d
 from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
+from rlvr_cli.core.text import escape_control
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.method import Method
 
@@ -23,8 +24,6 @@ BEFORE, AFTER = 8, 4
 
 
 class DifferenceOptions(Section):
-    """Keys of `rlvr analyze difference`."""
-
     methods: Annotated[tuple[Text, Text], FromList] = Field(
         ("dgpo", "grpo"), description="The two methods; regions use the bounds of the first."
     )
@@ -166,9 +165,7 @@ def _context(token: Row, run: ScoredRun) -> dict[str, str]:
 
 
 def _decode(tokenizer: Any, ids: list[int]) -> str:
-    """Decode tokens, with control characters escaped."""
-    text = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return escape_control(str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)))
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:

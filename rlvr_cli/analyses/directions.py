@@ -46,8 +46,6 @@ _RANK = 1e-6
 
 
 class DirectionsOptions(Section):
-    """Keys of `rlvr analyze directions`."""
-
     method: Text = Field("grpo", description="Method of the full update, the reference for all others.")
     k: Count | None = Field(
         None, description="Singular vectors per matrix; null = a 16th of its shorter side, at most 128 (the paper's)."

@@ -23,7 +23,7 @@ from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.find import Run, load_runs
 from rlvr_cli.store.metrics import HELD_OUT
-from rlvr_cli.store.training import Points, average_by_rollout, filter_step_rows, learning_curves, recorded_values
+from rlvr_cli.store.training import Points, average_by_rollout, filter_step_rows, learning_curves
 
 # Rollouts averaged at the start and at the end of a run.
 START, END = 3, 5
@@ -33,18 +33,21 @@ SHORT, LONG, LASTING = 0.5, 2.0, 5
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
 # Suffixes of the summary keys that may be censored.
 _CENSORED = ("_at", "_lead")
-CURVES = (
-    "accuracy",
-    "length",
-    "entropy",
-    "grad_norm",
-    "prob_distance",
-    "kl_old",
-    "kl_reference",
-    "truncated",
-    "value/correct",
-    "value/incorrect",
-)
+# The curves, and their statistics in the summary; those of `_COMPUTED` are from several metrics.
+CURVES: dict[str, tuple[str, ...]] = {
+    "accuracy": ("start", "best", "end"),
+    "length": ("start", "end"),
+    "entropy": ("start", "end"),
+    "grad_norm": ("mean", "largest"),
+    "prob_distance": ("mean", "end", "largest"),
+    "kl_old": ("mean",),
+    "kl_reference": (),
+    "truncated": ("end",),
+    "value/correct": ("end",),
+    "value/incorrect": ("end", "smallest"),
+    "ratio_distance": ("mean", "end", "largest"),
+    "clip_share": ("mean",),
+}
 Summary = dict[str, float | int | None]
 
 
@@ -114,15 +117,13 @@ def _average_runs(trajectories: Sequence[Trajectory]) -> Iterator[dict[str, Any]
     """Yield mean and Student's 95% interval of each number over the runs with a value; None if any is censored."""
     for name in trajectories[0].summary:
         values = [float(value) for run in trajectories if (value := run.summary[name]) is not None]
-        censored = name.endswith(_CENSORED) and len(values) < len(trajectories)
-        if values or censored:
-            interval = None if censored else mean_interval(values)
-            ends = (
-                {"mean": interval.value, "low": interval.low, "high": interval.high}
-                if interval
-                else dict.fromkeys(("mean", "low", "high"))
-            )
-            yield {"number": name, **ends, "runs": len(values), "of": len(trajectories)}
+        row = {"number": name, "mean": None, "low": None, "high": None}
+        if name.endswith(_CENSORED) and len(values) < len(trajectories):
+            yield {**row, "runs": len(values), "of": len(trajectories)}
+        elif values:
+            interval = mean_interval(values)
+            ends = {"mean": interval.value, "low": interval.low, "high": interval.high}
+            yield {**row, **ends, "runs": len(values), "of": len(trajectories)}
 
 
 def _make_notes(trajectories: Mapping[str, Trajectory]) -> list[str]:
@@ -178,14 +179,11 @@ class Trajectory:
         curves: by metric; a value is the mean over the rollout's updates. Unrecorded metrics have no points.
         summary: scalars, None if undefined; rollouts count from 1.
         collapses: the alerts except that of a missing signal.
-        kl: name of the KL curve: to the reference, else, with several updates per rollout, to the sampling policy; None
-            without either.
     """
 
     curves: dict[str, Points]
     summary: Summary
     collapses: tuple[Alert, ...]
-    kl: str | None
 
 
 def make_trajectory(rows: Sequence[Mapping[str, Any]], problems: int) -> Trajectory:
@@ -193,19 +191,16 @@ def make_trajectory(rows: Sequence[Mapping[str, Any]], problems: int) -> Traject
     curves = _read_curves(rows)
     steps_per_rollout = max(Counter(row["rollout"] for row in rows).values())
     collapses = tuple(alert for alert in AlertMonitor(problems, rows=rows).alerts() if alert.name != NO_SIGNAL)
-    # With one update the policy is the one that sampled, and the divergence is rounding.
-    candidates = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
-    kl = next((name for name in candidates if any(value for _, value in curves[name])), None)
     summary = {
         **_summarize_levels(curves),
-        **_find_events(curves, kl),
+        **_find_events(curves, steps_per_rollout),
         "collapsed": int(bool(collapses)),
         "collapse_at": collapses[0].first + 1 if collapses else None,
         "steps_per_rollout": steps_per_rollout,
         "updates": len(rows),
         "rollouts": max(row["rollout"] for row in rows) + 1,
     }
-    return Trajectory(curves, summary, collapses, kl)
+    return Trajectory(curves, summary, collapses)
 
 
 def find_sustained(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
@@ -233,12 +228,13 @@ def find_warning(points: Points) -> int | None:
 def _read_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     # Of several held-out evaluations, the first.
     held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
-    return {
-        **{name: average_by_rollout(recorded_values(rows, name)) for name in CURVES},
-        "eval": next(held_out, ()),
-        "ratio_distance": average_by_rollout((row["rollout"], _ratio_distance(row)) for row in rows),
-        "clip_share": average_by_rollout((row["rollout"], _clip_share(row)) for row in rows),
+    curves = {
+        name: average_by_rollout(
+            (row["rollout"], _COMPUTED[name](row) if name in _COMPUTED else row.get(name)) for row in rows
+        )
+        for name in CURVES
     }
+    return {**curves, "eval": next(held_out, ())}
 
 
 def _ratio_distance(row: Mapping[str, Any]) -> float | None:
@@ -253,55 +249,46 @@ def _clip_share(row: Mapping[str, Any]) -> float | None:
     return None if low is None or high is None else low + high
 
 
+_COMPUTED = {"ratio_distance": _ratio_distance, "clip_share": _clip_share}
+
+
 def _summarize_levels(curves: Mapping[str, Points]) -> Summary:
-    values = {name: [value for _, value in points] for name, points in curves.items()}
-    start = {name: _mean(series[:START]) for name, series in values.items()}
-    mean = {name: _mean(series) for name, series in values.items()}
-    end = {name: _mean(series[-END:]) for name, series in values.items()}
-    largest = {name: max(series, default=None) for name, series in values.items()}
-    summary: Summary = {
-        "accuracy_start": start["accuracy"],
-        "accuracy_best": largest["accuracy"],
-        "accuracy_end": end["accuracy"],
-        "accuracy_held_out": next(reversed(values["eval"]), None),
-        "accuracy_loss": subtract(largest["accuracy"], end["accuracy"]),
-        "accuracy_gain": subtract(end["accuracy"], start["accuracy"]),
-    }
-    for name in ("length", "entropy"):
-        later = values[name][START:]
-        summary |= {
-            f"{name}_start": start[name],
-            f"{name}_end": end[name],
-            f"{name}_ratio": divide(end[name], start[name]),
-            # After the start, whose maximum always exceeds its mean.
-            f"{name}_largest_ratio": divide(max(later, default=None), start[name]),
-            f"{name}_smallest_ratio": divide(min(later, default=None), start[name]),
+    summary: Summary = {}
+    for name, statistics in CURVES.items():
+        values = [value for _, value in curves[name]]
+        every = {
+            "start": _mean(values[:START]),
+            "mean": _mean(values),
+            "end": _mean(values[-END:]),
+            "best": max(values, default=None),
+            "largest": max(values, default=None),
+            "smallest": min(values, default=None),
         }
-    return {
-        **summary,
-        "grad_norm_mean": mean["grad_norm"],
-        "grad_norm_largest": largest["grad_norm"],
-        "clip_share_mean": mean["clip_share"],
-        "ratio_distance_mean": mean["ratio_distance"],
-        "ratio_distance_end": end["ratio_distance"],
-        "ratio_distance_largest": largest["ratio_distance"],
-        "prob_distance_mean": mean["prob_distance"],
-        "prob_distance_end": end["prob_distance"],
-        "prob_distance_largest": largest["prob_distance"],
-        "kl_old_mean": mean["kl_old"],
-        "truncated_end": end["truncated"],
-        "value_correct_end": end["value/correct"],
-        "value_incorrect_end": end["value/incorrect"],
-        "value_incorrect_smallest": min(values["value/incorrect"], default=None),
+        summary |= {f"{name.replace('/', '_')}_{statistic}": every[statistic] for statistic in statistics}
+        if name in ("length", "entropy"):
+            # After the start, whose maximum always exceeds its mean.
+            later, start = values[START:], every["start"]
+            summary[f"{name}_ratio"] = divide(every["end"], start)
+            summary[f"{name}_largest_ratio"] = divide(max(later, default=None), start)
+            summary[f"{name}_smallest_ratio"] = divide(min(later, default=None), start)
+    return summary | {
+        "accuracy_held_out": next((value for _, value in reversed(curves["eval"])), None),
+        "accuracy_loss": subtract(summary["accuracy_best"], summary["accuracy_end"]),
+        "accuracy_gain": subtract(summary["accuracy_end"], summary["accuracy_start"]),
     }
 
 
-def _find_events(curves: Mapping[str, Points], kl: str | None) -> Summary:
-    """Return the rollouts of length collapse, length explosion and of warnings by entropy and KL; None if never."""
+def _find_events(curves: Mapping[str, Points], steps_per_rollout: int) -> Summary:
+    """Return the rollouts of length collapse, length explosion and of warnings by entropy and KL; None if never.
+
+    KL: to the reference, else, with several updates per rollout, to the sampling policy. With one update the policy is
+    the one that sampled, and the divergence is rounding.
+    """
     length = curves["length"]
     start = _mean([value for _, value in length[:START]]) or 0.0
-    entropy_at = find_warning(curves["entropy"])
-    kl_at = None if kl is None else find_warning(curves[kl])
+    candidates = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
+    kl = next((curves[name] for name in candidates if any(value for _, value in curves[name])), None)
+    entropy_at, kl_at = find_warning(curves["entropy"]), find_warning(kl or ())
     first, second = entropy_at or math.inf, kl_at or math.inf
     return {
         "length_collapse_at": find_sustained(length, lambda value: value < SHORT * start, LASTING),

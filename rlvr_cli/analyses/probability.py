@@ -48,8 +48,6 @@ QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
 class ProbabilityOptions(Section):
-    """Keys of `rlvr analyze probability`."""
-
     methods: Methods = Field(
         ("grpo", "grpo+reweight", "grpo+lopti"),
         description="Methods whose step to measure, with optional overrides of their keys, e.g. "
@@ -127,7 +125,11 @@ def measure_by_probability(
     """
     first = steps[0]
     old, valid, advantages = first.tokens.old_log_probs, first.tokens.mask.bool(), first.tokens.advantages
-    edges = list(itertools.pairwise(_group_edges(old.exp()[valid], options)))
+    bounds = list(options.bounds)
+    if options.groups == "quantile":
+        bounds = [float(quantile(old.exp()[valid], bound)) for bound in bounds]
+    # Rounding may leave a probability just above 1.
+    edges = list(itertools.pairwise([0.0, *bounds, math.inf]))
     names = [f"p {low:.2g} to {min(high, 1.0):.2g}" for low, high in edges]
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in edges]
     group_norms, changes = _apply_group_steps(policy, rows, first.full_coefficients(), masks, old, options.lr)
@@ -216,13 +218,6 @@ def score_after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: fl
             return score_after(passes[1:], current.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
     return score_after(step.method.passes.names, step)
-
-
-def _group_edges(probabilities: Tensor, options: ProbabilityOptions) -> list[float]:
-    bounds = list(options.bounds)
-    between = [float(quantile(probabilities, bound)) for bound in bounds] if options.groups == "quantile" else bounds
-    # Rounding may leave a probability just above 1.
-    return [0.0, *between, math.inf]
 
 
 def _draw_tokens(masks: Sequence[Tensor], options: ProbabilityOptions) -> list[list[tuple[int, int]]]:

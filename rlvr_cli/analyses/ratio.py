@@ -44,8 +44,6 @@ Updates = Annotated[tuple[Count, ...], FromList, Field(min_length=1, max_length=
 
 
 class RatioOptions(Section):
-    """Keys of `rlvr analyze ratio`."""
-
     updates: Updates = Field((1, 2, 4, 8, 16), description="Numbers of updates on the rollout after which to measure.")
     split: Count | None = Field(
         None, description="Mini-batches per rollout, one per update; null = the run's update.mini_batches."

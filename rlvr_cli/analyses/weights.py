@@ -46,8 +46,6 @@ NormOf = Callable[[Tensor], float]
 
 
 class WeightsOptions(Section):
-    """Keys of `rlvr analyze weights`."""
-
     methods: Methods = Field(("grpo", "cispo", "gppo", "ce-gppo", "aspo", "dgpo"), description="Methods to compare.")
     eps_low: Share = Field(0.2, description="Regions: low ratios are below 1 - eps_low.")
     eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: high ratios are above 1 + eps_high.")

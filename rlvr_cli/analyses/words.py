@@ -36,8 +36,6 @@ COLUMNS = 3
 
 
 class WordsOptions(Section):
-    """Keys of `rlvr analyze words`."""
-
     lists: Text | None = Field(None, description="YAML file of lists of words; null = AR-Lopti's table 5.")
     per: Literal["completion", "100 words"] = Field("completion", description="Unit of the frequency.")
     rollouts: Count = Field(10, description="Number of saved rollouts to analyze, up to --rollout.")
@@ -174,21 +172,16 @@ def count_run_words(run: RunDir, kinds: Kinds, last: int | None, options: WordsO
     else:
         numbers = newest_rollouts(run, last, options.rollouts)
         label = f"rollout {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
-        counts = [_count_rollout(run, number, kinds) for number in numbers]
-        counted = WordCounts(
-            np.concatenate([rollout.counts for rollout in counts]),
-            np.concatenate([rollout.words for rollout in counts]),
-            np.concatenate([rollout.rewards for rollout in counts]),
-            tuple(problem for rollout in counts for problem in rollout.problems),
-        )
+        counted = _count_rollouts(run, numbers, kinds)
     if not len(counted.rewards):
         raise UserError(f"{run.path}: no completion of {label} has a reward.")
-    start = _count_rollout(run, 0, kinds) if 0 in list_rollouts(run) else None
+    start = _count_rollouts(run, [0], kinds) if 0 in list_rollouts(run) else None
     return RunWords(label, counted, start if start is not None and len(start.rewards) else None)
 
 
-def _count_rollout(run: RunDir, number: int, kinds: Kinds) -> WordCounts:
-    return count_words(read_record(run, run.rollouts_dir / f"rollout-{number:06d}.jsonl"), kinds)
+def _count_rollouts(run: RunDir, numbers: Sequence[int], kinds: Kinds) -> WordCounts:
+    files = [run.rollouts_dir / f"rollout-{number:06d}.jsonl" for number in numbers]
+    return count_words((row for file in files for row in read_record(run, file)), kinds)
 
 
 def _count_evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, WordCounts]:

@@ -60,15 +60,15 @@ def command(
     check_output(output, target.run, overwrite=overwrite)
     if push_to_hub is not None:
         check_push(push_to_hub, private=private)
-    exported = export(target.run, Path(target.subjects[0].model), output, dtype=dtype)
-    address = push(exported, push_to_hub, private=private) if push_to_hub is not None else None
+    checkpoint, address = Path(target.subjects[0].model), None
+    dtype = export(target.run, checkpoint, output, dtype=dtype)
+    if push_to_hub is not None:
+        address = push(output, push_to_hub, f"rlvr export of {checkpoint.name}", private=private)
     if form == "json":
-        print_json(
-            {"folder": str(output), "checkpoint": str(exported.checkpoint), "dtype": exported.dtype, "pushed": address}
-        )
+        print_json({"folder": str(output), "checkpoint": str(checkpoint), "dtype": dtype, "pushed": address})
         return
     for note in target.notes:
         echo(note)
-    echo(f"{output}: {exported.checkpoint.name} in {exported.dtype}")
+    echo(f"{output}: {checkpoint.name} in {dtype}")
     if address is not None:
         echo(f"pushed: {address}")

@@ -111,10 +111,10 @@ def show_example(config: Task, seed: int, model: str | None = None) -> dict[str,
 
 
 def _tokenizer_and_style(model: str) -> tuple[Any, str]:
-    from rlvr_cli.models.load import load_model_config, load_tokenizer
-    from rlvr_cli.models.source import prompt_style
+    from rlvr_cli.models.load import load_facts
 
-    return load_tokenizer(model), prompt_style(load_model_config(model))
+    facts = load_facts(model)
+    return facts.tokenizer, facts.style
 
 
 def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:

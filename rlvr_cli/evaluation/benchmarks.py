@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,6 @@ def overrides_for(
     return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in others)]
 
 
-def setting_for_style(setting: Setting, style: str | None) -> Setting:
-    """Return the setting restricted to problems that prompts of ``style`` can express, such as few people in K&K."""
-    keys = task_kinds()[data_sets()[setting.benchmark].task].restrict_keys(setting.task, style)
-    return setting if keys is setting.task else replace(setting, task=keys)
-
-
 def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> list[str]:
     """Return a choice as overrides of lower precedence than the command line's; ``style`` may restrict the problems."""
     lines = [f"task={choice.task}"]
@@ -104,11 +98,9 @@ def setting_overrides(choice: SelectedBenchmark, style: str | None = None) -> li
             return lines
         keys = task_kinds()[choice.task].restrict_keys({}, style)
         return [*lines, f"task.data={choice.benchmark}", *(f"task.{key}={_yaml(value)}" for key, value in keys.items())]
-    values: dict[str, object] = {"task.data": choice.benchmark}
-    values |= {"eval.samples": setting.samples, "eval.pass_at": setting.pass_at, "eval.greedy": setting.greedy}
-    values |= {"eval.temperature": setting.temperature, "eval.top_p": setting.top_p}
-    values |= {"eval.max_new_tokens": setting.max_new_tokens}
-    values |= {"eval.split": "test"}
+    values: dict[str, object] = {"task.data": choice.benchmark, "eval.split": "test"}
+    for name in ("samples", "pass_at", "greedy", "temperature", "top_p", "max_new_tokens"):
+        values[f"eval.{name}"] = getattr(setting, name)
     values |= {f"task.{key}": value for key, value in setting.task.items()}
     return [*lines, *(f"{key}={_yaml(value)}" for key, value in values.items())]
 

@@ -18,7 +18,6 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import (
     FORMAT,
     Evaluation,
-    ProblemValues,
     Provenance,
     add_hashes,
     read_evaluation,
@@ -28,28 +27,6 @@ from rlvr_cli.store.metrics import GREEDY, REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
-
-
-def evaluate(
-    model: Any,
-    tokenizer: Any,
-    task: Task,
-    problems: Sequence[Problem],
-    settings: EvalSettings,
-    out_dir: Path,
-    progress: ProgressCallback | None = None,
-    provenance: Provenance | None = None,
-) -> Evaluation:
-    """Evaluate ``model`` on ``problems``; its random state and training mode are preserved.
-
-    Raises:
-        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
-        RunError: files in it were altered, or the model's probabilities are not finite.
-    """
-    from rlvr_cli.evaluation.sampling import LocalSampler
-
-    sampler = LocalSampler(model, tokenizer, settings.engine)
-    return evaluate_with(sampler, task, problems, settings, out_dir, progress, provenance)
 
 
 def evaluate_with(
@@ -74,7 +51,8 @@ def evaluate_with(
         provenance: None = no label, and the name of the task's data as the benchmark.
         known_identity: precomputed ``sampler.identity(task, settings)``.
     Raises:
-        UserError, RunError: as :func:`evaluate`.
+        UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
+        RunError: files in it were altered, or the model's probabilities are not finite.
     """
     if not problems:
         raise UserError("no problem to evaluate on.")
@@ -86,8 +64,18 @@ def evaluate_with(
         same = find_equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
         provenance = provenance or Provenance("", "", problems_name(task.name, task.settings["data"]))
-        result = metrics_document(rows, settings, task, digest(identity), provenance)
-        return write_results(Evaluation(out_dir, result, tuple(rows)))
+        result = {
+            "format": FORMAT,
+            **provenance.as_json(),
+            "split": settings.split,
+            "fingerprint": digest(identity),
+            "task": task.settings,
+            "sampling": settings.sampling(),
+            "problems": len(rows),
+            "samples": settings.samples,
+            REWARD_RANGE: range_of_rewards(rows, task.reward_range),
+        }
+        return write_results(Evaluation(out_dir, {**result, **summarise(rows, result)}, tuple(rows)))
 
 
 def _extend_settings(settings: EvalSettings, problems: Sequence[Problem], folder: Path) -> EvalSettings:
@@ -121,23 +109,6 @@ def write_average(evaluations: Sequence[Evaluation], folder: Path) -> Evaluation
     return write_results(Evaluation(folder, result, tuple(rows)))
 
 
-def metrics_document(
-    rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, fingerprint: str, provenance: Provenance
-) -> dict[str, Any]:
-    result = {
-        "format": FORMAT,
-        **provenance.as_json(),
-        "split": settings.split,
-        "fingerprint": fingerprint,
-        "task": task.settings,
-        "sampling": settings.sampling(),
-        "problems": len(rows),
-        "samples": settings.samples,
-        REWARD_RANGE: range_of_rewards(rows, task.reward_range),
-    }
-    return {**result, **summarise(rows, result)}
-
-
 def write_results(evaluation: Evaluation) -> Evaluation:
     """Write the results unless those of a larger evaluation are on disk; return them with their hashes."""
     path = evaluation.folder / "metrics.json"
@@ -146,8 +117,7 @@ def write_results(evaluation: Evaluation) -> Evaluation:
         earlier = read_result(path)
         if (earlier["problems"], earlier["samples"]) > evaluation.size:
             return evaluation
-    lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in evaluation.rows)
-    problems = "".join(lines)
+    problems = "".join(json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in evaluation.rows)
     write_text(evaluation.folder / "problems.jsonl", problems)
     written = replace(evaluation, result=add_hashes(evaluation.result, problems))
     write_json(path, written.result)

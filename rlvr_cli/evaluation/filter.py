@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError, collect_problems
-from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_text
+from rlvr_cli.core.files import local_path, output_problems, resolve_output, write_json, write_text
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, runs_root
 from rlvr_cli.evaluation.loading import label_and_stem, load_subject
@@ -27,7 +27,7 @@ from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, filter_overrides, find_option
 from rlvr_cli.evaluation.tables import describe_sampling
 from rlvr_cli.evaluation.targets import Target, find_target, slug
-from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.base import ALL_ROWS
 from rlvr_cli.tasks.problem import DataSplit
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
@@ -118,14 +118,6 @@ def make_filter(options: FilterOptions) -> EvalJob:
     return EvalJob(config, settings, target, None, options.output, notes=notes, problems=tuple(problems))
 
 
-@dataclass(frozen=True)
-class Attempted:
-    problem: Problem
-    right: int
-    unjudged: int
-    decision: Decision
-
-
 def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict[str, Any]:
     """Sample the missing attempts, filter, and write the kept problems and the report on all.
 
@@ -143,7 +135,7 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
     name = problems_name(job.config.task.name, job.config.task.data)
     label, stem = label_and_stem(subject, sampler)
     folder = subject.root / f"{slug(name)}-{job.settings.split}-{stem}-{digest(identity)[:8]}"
-    attempted: list[Attempted] = []
+    attempted: list[dict[str, Any]] = []
     with view.watch(f"{label} on {name}") as progress:
         store = SampleStore(folder, identity, progress)
         with store.open() as samples:
@@ -151,9 +143,10 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
             for problem in job.problems:
                 rows = [samples[problem.id, index] for index in range(job.settings.samples)]
                 right, unjudged = sum(row["correct"] for row in rows), sum(not row["scorable"] for row in rows)
-                attempted.append(Attempted(problem, right, unjudged, decide(right, unjudged, bounds)))
-    numbers = dict(sorted(Counter(each.right for each in attempted).items()))
-    decisions = Counter(each.decision for each in attempted)
+                fate = decide(right, unjudged, bounds)
+                attempted.append({"problem": problem.id, "correct": right, "unjudged": unjudged, "fate": fate})
+    numbers = dict(sorted(Counter(row["correct"] for row in attempted).items()))
+    decisions = Counter(row["fate"] for row in attempted)
     if not decisions["kept"]:
         low, high = bounds
         counts = ", ".join(f"{number} with {right} correct" for right, number in numbers.items())
@@ -175,14 +168,17 @@ def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict
         "keep_correct": list(bounds),
         "problems": len(attempted),
         **{decision: decisions[decision] for decision in DECISIONS},
-        "unjudged_attempts": sum(each.unjudged for each in attempted),
+        "unjudged_attempts": sum(row["unjudged"] for row in attempted),
         "by_correct": {str(right): number for right, number in numbers.items()},
         "samples": str(store.folder),
     }
-    lines = [json.dumps(each.problem.fields, ensure_ascii=False) for each in attempted if each.decision == "kept"]
-    text = "".join(f"{line}\n" for line in lines)
+    chosen = [problem for problem, row in zip(job.problems, attempted, strict=True) if row["fate"] == "kept"]
+    text = "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in chosen)
     report["output_sha256"] = text_digest(text)
-    _write(output, text, _meta_path(job.out or output), report, attempted)
+    # The report first, so that an existing output always has one.
+    output.unlink(missing_ok=True)
+    write_json(_meta_path(job.out or output), {**report, "attempted": attempted})
+    write_text(output, text)
     return {**report, "for_training": _count_training(job, task)}
 
 
@@ -231,21 +227,6 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     if int(high) > attempts:
         raise UserError(f"{option} only {attempts} attempts are made. Use --samples {high}, or a smaller number.")
     return int(low), int(high)
-
-
-def _write(output: Path, text: str, meta: Path, report: Mapping[str, Any], attempted: Sequence[Attempted]) -> None:
-    """Write the report first, so that an existing output always has one."""
-    rows = ",\n".join(
-        "    "
-        + json.dumps(
-            {"problem": each.problem.id, "correct": each.right, "unjudged": each.unjudged, "fate": each.decision}
-        )
-        for each in attempted
-    )
-    head = json.dumps(report, indent=2, ensure_ascii=False).removesuffix("\n}")
-    output.unlink(missing_ok=True)
-    write_text(meta, f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
-    write_text(output, text)
 
 
 def _count_training(job: EvalJob, task: Task) -> int:

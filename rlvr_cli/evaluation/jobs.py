@@ -19,7 +19,6 @@ from rlvr_cli.evaluation.benchmarks import (
     SelectedBenchmark,
     overrides_for,
     select_benchmarks,
-    setting_for_style,
     setting_overrides,
 )
 from rlvr_cli.evaluation.served.options import key_note, option_problems
@@ -34,7 +33,7 @@ from rlvr_cli.evaluation.targets import BASE, EvaluatedModel, Target, find_sourc
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem
-from rlvr_cli.tasks.sets import check_folder, has_fixed_split, is_generated
+from rlvr_cli.tasks.sets import check_folder, has_fixed_split, is_generated, task_kinds
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_name_errors
 from rlvr_cli.tracking.trackers import check_trackers
 
@@ -287,13 +286,14 @@ def _adapt_to_style(choice: SelectedBenchmark, style: str | None) -> tuple[Selec
     """Return the benchmark restricted to problems that prompts of ``style`` can express, and a note if it is."""
     if choice.setting is None:
         return choice, []
-    setting, before = setting_for_style(choice.setting, style), choice.setting.task
-    notes: list[str] = []
-    if setting is not choice.setting:
-        shares = (key for key, value in before.items() if isinstance(value, Mapping) and setting.task[key] != value)
-        sizes = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in shares)
-        notes = [f"{choice.benchmark}: only problems with {sizes}, the sizes that this model's vocabulary covers"]
-    return replace(choice, setting=setting), notes
+    before = choice.setting.task
+    keys = task_kinds()[choice.task].restrict_keys(before, style)
+    if keys is before:
+        return choice, []
+    shares = (key for key, value in before.items() if isinstance(value, Mapping) and keys[key] != value)
+    sizes = " and ".join(f"{', '.join(map(str, keys[key]))} {key}" for key in shares)
+    note = f"{choice.benchmark}: only problems with {sizes}, the sizes that this model's vocabulary covers"
+    return replace(choice, setting=replace(choice.setting, task=keys)), [note]
 
 
 def _default_benchmarks(request: EvalRequest, run: RunDir | None) -> list[str]:

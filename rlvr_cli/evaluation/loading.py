@@ -8,10 +8,8 @@ from pathlib import Path
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.sample_store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
-from rlvr_cli.models.source import PRESETS, resolve_model
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
 
 
@@ -58,23 +56,23 @@ def _load_into_process(subject: EvaluatedModel, config: Config, engine: str) -> 
 
 def _load_into_vllm(subject: EvaluatedModel, config: Config) -> Sampler:
     from rlvr_cli.evaluation.sampling import VllmSampler
+    from rlvr_cli.models.load import load_facts
     from rlvr_cli.models.sampling.vllm import fetch_model_folder, load_vllm
-    from rlvr_cli.models.tokenizer import load_facts
 
     folder = fetch_model_folder(subject.model, revision_of(subject, config))
-    facts = load_facts(str(folder), False, revision=None)
+    facts = load_facts(str(folder))
     return VllmSampler(load_vllm(folder, dtype=config.model.dtype), facts, folder)
 
 
 def _connect(subject: EvaluatedModel, config: Config, say: Callable[[str], None]) -> Sampler:
     from rlvr_cli.evaluation.served.sampler import ServedSampler
     from rlvr_cli.evaluation.served.server import open_server
-    from rlvr_cli.models.tokenizer import load_facts
+    from rlvr_cli.models.load import load_facts
 
     facts = None
     if subject.local:
         try:
-            facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, config))
+            facts = load_facts(subject.model, revision=revision_of(subject, config))
         except UserError as error:
             if config.eval.endpoint != "chat":
                 raise UserError(
@@ -89,16 +87,6 @@ def label_and_stem(subject: EvaluatedModel, sampler: Sampler) -> tuple[str, str]
         return subject.label, subject.stem
     name, server = sampler.served_as
     return f"{name} ({server})", slug(name)
-
-
-def tokenizer_location(name: str) -> tuple[str, bool]:
-    """Return the folder or hub id of a model's tokenizer, and whether it is a hub id."""
-    if name in PRESETS:
-        return str(PRESETS[name]), False
-    path = local_path(name)
-    if path.is_dir():
-        return str(path), False
-    return resolve_model(name).location, True
 
 
 def revision_of(subject: EvaluatedModel, config: Config) -> str | None:

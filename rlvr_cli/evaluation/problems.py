@@ -14,28 +14,19 @@ from rlvr_cli.runs.trained_on import FILE, read_training_problems, wording_diges
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.problem import FEW_PROBLEMS
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
-from rlvr_cli.tasks.sets import data_sets
 
 Say = Callable[[str], None]
 
 
 def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
-    """Return the jobs with their problems. Raises UserError with the errors of all, before the slow hub is read."""
-    read: dict[int, EvalJob] = {}
-    problems: list[str] = []
-    for number in sorted(range(len(jobs)), key=lambda number: _on_hub(jobs[number])):
-        if problems and _on_hub(jobs[number]):
-            break
+    """Return the jobs with their problems. Raises UserError with the errors of all."""
+    read, problems = list[EvalJob](), list[str]()
+    for job in jobs:
         with collect_problems(problems, UserError):
-            read[number] = _with_problems(jobs[number], say)
+            read.append(_with_problems(job, say))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return [read[number] for number in range(len(jobs))]
-
-
-def _on_hub(job: EvalJob) -> bool:
-    task = job.config.task
-    return task.data_dir is None and task.data in data_sets() and data_sets()[task.data].hub is not None
+    return read
 
 
 def _with_problems(job: EvalJob, say: Say) -> EvalJob:
@@ -90,19 +81,6 @@ def _count_training_problems(
     if count:
         name = f"{target.run.name if target.run else subject.label}{option}"
         overlap = f"{count:,} of these {len(wordings):,} problems are training problems of {name}"
-        say(f"WARNING: {overlap}{_split_remedy(job, task, training)}")
+        remedy = "; --split test leaves out the rows of the training split" if job.settings.split == "all" else ""
+        say(f"WARNING: {overlap}{remedy}")
     return count
-
-
-def _split_remedy(job: EvalJob, task: Task, training: frozenset[str]) -> str:
-    """Return how many training problems the test split has, as a remedy for `--split all`; else ""."""
-    if job.settings.split != "all":
-        return ""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            test = task.problems("test", MOST_COMPLETIONS, job.settings.problems_seed)
-        except UserError:
-            return ""
-    overlap = sum(wording_digest(task.problem_wording(problem)) in training for problem in test)
-    return f"; with --split test {overlap:,} of {len(test):,} are" if overlap else "; --split test leaves them out"

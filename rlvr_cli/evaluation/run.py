@@ -14,7 +14,7 @@ from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.estimates import PairedComparison, compare_by_subgroup
 from rlvr_cli.evaluation.jobs import EvalJob
-from rlvr_cli.evaluation.loading import label_and_stem, load_subject, revision_of, tokenizer_location
+from rlvr_cli.evaluation.loading import label_and_stem, load_subject, revision_of
 from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.sample_store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
@@ -37,7 +37,7 @@ def run_jobs(jobs: Sequence[EvalJob], view: ProgressView) -> Iterator[Outcome]:
     """Run jobs whose problems were read; yield each result as soon as it is complete.
 
     Consecutive jobs with the same models share one load; the preset `lab` resolves to a different model per task.
-    Raises UserError and RunError as :func:`evaluate`.
+    Raises UserError and RunError as :func:`evaluate_with`.
     """
     tracking = _start_tracking(jobs[0], view)
     try:
@@ -88,10 +88,10 @@ def _run_on_same_models(jobs: list[EvalJob], view: ProgressView) -> Iterator[Out
 
 def _clip_to_positions(jobs: Sequence[EvalJob], subject: EvaluatedModel, view: ProgressView) -> list[EvalJob]:
     """Clip the completions of every job to the positions of ``subject``. Raises UserError with all problems."""
-    from rlvr_cli.models.tokenizer import load_facts
+    from rlvr_cli.models.load import load_facts
 
     try:
-        facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, jobs[0].config))
+        facts = load_facts(subject.model, revision=revision_of(subject, jobs[0].config))
     except UserError:
         # A served model, or one that cannot be loaded: loading reports the reason.
         return list(jobs)

@@ -113,15 +113,15 @@ class SampleStore:
         for (problem_id, _), record in self.samples.items():
             if problem_id not in prompts:
                 continue
+            changes = []
             if record.get("prompt") != prompts[problem_id]:
-                raise UserError(
-                    f"{self.folder}: its samples of problem {problem_id} were drawn for a different prompt: the data "
-                    "or the tokenizer changed. Choose another folder with --output."
-                )
+                changes.append("drawn for a different prompt: the data or the tokenizer changed")
             if record.get("judged_by") != judged_by[problem_id]:
+                changes.append("judged against different data (such as the gold answer): the data changed")
+            if changes:
                 raise UserError(
-                    f"{self.folder}: its samples of problem {problem_id} were judged against different data (such as "
-                    "the gold answer): the data changed. Choose another folder with --output."
+                    f"{self.folder}: its samples of problem {problem_id} were {changes[0]}. Choose another folder with "
+                    "--output."
                 )
         keys = [key for _, keys in iter_passes(problems, settings) for key in keys]
         earlier = sum(key in self.samples for key in keys)

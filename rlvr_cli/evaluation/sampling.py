@@ -20,14 +20,13 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.sample_store import SampleKey, Sampler, SampleStore, iter_passes, sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.world import ALONE, World
-from rlvr_cli.models.load import eos_token_ids
+from rlvr_cli.models.load import ModelFacts, eos_token_ids
 from rlvr_cli.models.reading import length_error
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, StopStrings, sample_greedy
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.models.sampling.vllm import files_digest, generate_with_vllm
 from rlvr_cli.models.source import prompt_style
-from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
 from rlvr_cli.tasks.problem import Problem, Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +18,7 @@ from rlvr_cli.tasks.files import BadRow, find_text_error, parse_json, raise_row_
 from rlvr_cli.tasks.problem import WRONG
 from rlvr_cli.tasks.sets import task_kinds
 
-# Minimum number of responses that are judged at a time.
+# Responses that are judged at a time.
 CHUNK = 256
 _LINE = '{"problem": {...}, "response": "..."}'
 Pair = tuple[Problem, str]
@@ -69,9 +69,12 @@ def score_file(
     target = resolve_output(target)
     verdicts: list[Verdict] = []
     progress(0, len(pairs))
-    for chunk in _chunks(pairs):
-        verdicts += _judge(task, chunk)
+    for start in range(0, len(pairs), CHUNK):
+        chunk = pairs[start : start + CHUNK]
+        responses = [response for _, response in chunk]
+        verdicts += task.judge_many([problem for problem, _ in chunk], responses, [False] * len(chunk))
         progress(len(verdicts), len(pairs))
+    verdicts = _unify_answers(task, pairs, verdicts)
     lines = (json.dumps(verdict_as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
     write_text(target, "".join(lines))
     return _summary(verdicts)
@@ -112,37 +115,15 @@ def _parse_record(line: bytes) -> tuple[dict[str, Any], str]:
     return record["problem"], record["response"]
 
 
-def _group_by_problem(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    for _, group in groupby(pairs, key=lambda pair: (pair[0].question, pair[0].data)):
-        yield list(group)
-
-
-def _chunks(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Yield at least CHUNK pairs at a time, without splitting the responses to a problem."""
-    chunk: list[Pair] = []
-    for group in _group_by_problem(pairs):
-        chunk += group
-        if len(chunk) >= CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _judge(task: Task, chunk: Sequence[Pair]) -> list[Verdict]:
-    """Return the verdicts; equal wrong answers to a problem get the spelling of the first, to vote together."""
-    problems, responses = zip(*chunk, strict=True)
-    verdicts = task.judge_many(problems, responses, [False] * len(chunk))
-    remaining = iter(verdicts)
-    groups = [[next(remaining) for _ in group] for group in _group_by_problem(chunk)]
+def _unify_answers(task: Task, pairs: Sequence[Pair], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Give equal wrong answers to a problem the spelling of the first, to vote together."""
+    judged = groupby(zip(pairs, verdicts, strict=True), key=lambda each: (each[0][0].question, each[0][0].data))
+    groups = [[verdict for _, verdict in group] for _, group in judged]
     answers = [[each.answer for each in group if each.reason == WRONG and each.answer] for group in groups]
-    same = task.group_answers(answers)
     return [
-        replace(verdict, answer=first.get(verdict.answer or "", verdict.answer))
-        if verdict.reason == WRONG and verdict.answer
-        else verdict
-        for group, first in zip(groups, same, strict=True)
-        for verdict in group
+        replace(each, answer=first.get(each.answer or "", each.answer)) if each.reason == WRONG else each
+        for group, first in zip(groups, task.group_answers(answers), strict=True)
+        for each in group
     ]
 
 

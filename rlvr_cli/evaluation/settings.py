@@ -41,15 +41,6 @@ class EvalSettings:
     seed: int = 0
     problems_seed: int = HELD_OUT_SEED
 
-    def __post_init__(self) -> None:
-        if bool(self.pass_at) != bool(self.samples) or not all(1 <= k <= self.samples for k in self.pass_at):
-            raise ValueError(
-                f"pass_at={self.pass_at}: must be one k or more from 1 to samples={self.samples}, or () without "
-                "samples."
-            )
-        if self.samples == 0 and not self.greedy:
-            raise ValueError("samples=0 needs greedy=True: nothing would be sampled.")
-
     @property
     def chunk_size(self) -> int:
         """Return the number of samples that a process writes to disk at a time."""
@@ -59,7 +50,7 @@ class EvalSettings:
     def from_config(
         cls, config: Config, section: EvalConfig | ValidationConfig | None = None, **changes: Any
     ) -> EvalSettings:
-        """Return the settings of ``section`` (None = `eval`), with ``changes`` on top; raise ValueError."""
+        """Return the settings of ``section`` (None = `eval`), with ``changes`` on top."""
         section = section or config.eval
         values = {name: getattr(section, name) for name in HeldOutConfig.model_fields}
         values |= {"samples": section.samples_needed, "pass_at": section.reported_ks}

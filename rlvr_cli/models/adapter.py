@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -293,7 +295,7 @@ class AdapterFolder:
             if isinstance(value, set):
                 setattr(peft, name, sorted(value))  # otherwise equal runs write it in different orders
         peft.save_pretrained(str(folder))
-        (folder / ADAPTER_BASE).write_text(self.base.to_json(), encoding="utf-8")
+        (folder / ADAPTER_BASE).write_text(json.dumps(asdict(self.base), indent=2) + "\n", encoding="utf-8")
         config = copy.deepcopy(self.config)
         if hasattr(config, "quantization_config"):
             del config.quantization_config
@@ -312,7 +314,11 @@ def attach_adapter(model: Any, folder: Path, base: AdapterBase) -> Any:
         config.base_model_name_or_path = model.config._name_or_path  # otherwise PEFT warns about the model's name
         adapted = _add_adapter(model, config)
         _check_mergeable(adapted)
-        _load_as_peft(adapted, load_file(folder / ADAPTER_WEIGHTS))
+        # As PEFT does, which reads adapters from before transformers fused the experts of a layer.
+        report = set_peft_model_state_dict(adapted, load_file(folder / ADAPTER_WEIGHTS))
+        other = {*report.unexpected_keys, *(name for name in report.missing_keys if ".lora_" in name)}
+        if other:
+            raise ValueError(f"the adapter has other layers than the model: {sorted(other)[:3]}")
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(f"model: the adapter in {folder} does not fit {base.name}: {error}") from error
     return adapted.eval()
@@ -323,14 +329,6 @@ def _add_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # transformers warns of PEFT's calls
         warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
         return get_peft_model(model, config, **options)
-
-
-def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
-    """Load ``tensors`` as PEFT does, including those from before transformers fused the experts of a layer."""
-    report = set_peft_model_state_dict(model, tensors)
-    other = {*report.unexpected_keys, *(name for name in report.missing_keys if ".lora_" in name)}
-    if other:
-        raise ValueError(f"the adapter has other layers than the model: {sorted(other)[:3]}")
 
 
 def _check_mergeable(model: Any) -> None:
@@ -347,8 +345,3 @@ def _check_mergeable(model: Any) -> None:
         adapted = getattr(layer.get_base_layer(), _adapted_weight(layer))
         if tied and any(end.weight is adapted for end in ends):
             raise ValueError(f"it adapts {name}, whose weights are tied; merge it with PEFT first")
-
-
-def load_adapter_checkpoint(model: Any, checkpoint: Path) -> None:
-    """Load the adapters' weights from ``checkpoint`` into ``model``, for further training."""
-    load_trained_tensors(model, load_file(checkpoint / ADAPTER_WEIGHTS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -14,6 +13,7 @@ from typing import Any
 from rlvr_cli.config.load import preset_document
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.models.sampling.memory import kv_bytes
 from rlvr_cli.models.source import (
     PRESETS,
@@ -84,11 +84,7 @@ class Architecture:
         """The number of parameters of a block: an equal share of all but embedding, head and last norm."""
         return (self.outside_embedding - self.hidden) // self.layers
 
-    @property
-    def linear_parameters(self) -> int:
-        return self.count_linear_parameters(None)
-
-    def count_linear_parameters(self, targets: Collection[str] | None) -> int:
+    def linear_parameters(self, targets: Collection[str] | None = None) -> int:
         """Count the weights of the blocks' linear layers with names in ``targets`` (None = all)."""
         shapes = [shape for name, shape in self.linear_shapes.items() if targets is None or name in targets]
         return self.layers * sum(inputs * outputs for inputs, outputs in shapes)
@@ -124,7 +120,7 @@ def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Arc
 
 
 def _count_parameters(config: Mapping[str, Any]) -> int:
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    quiet_hub()
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -150,11 +146,10 @@ class ArchitectureInfo:
     source: str
 
 
-def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> ArchitectureInfo:
+def find_architecture(name: str, revision: str | None = None) -> ArchitectureInfo:
     """Find the architecture of a preset, a model folder or a hub id, without its weights.
 
-    ``download``: whether config.json (some kilobytes) may be fetched from the hub. Raises UserError for an invalid
-    name.
+    Of a hub id, config.json (some kilobytes) may be fetched. Raises UserError for an invalid name.
     """
     presets = hub_presets()
     hub_ids = {**presets, **{hub: hub for hub in presets.values()}}
@@ -166,20 +161,14 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
     if folder.is_dir():
         if holds_adapter(folder) and not (folder / "config.json").is_file():
             base = read_base(folder)
-            return find_architecture(base.name, base.revision, download=download)
+            return find_architecture(base.name, base.revision)
         return _read_config(folder / "config.json")
     hub_id = hub_ids.get(name, name)
     if not is_hub_id(hub_id):
         resolve_model(name, revision=revision)
-    if is_cached(hub_id) or (download and not is_offline() and find_connection_problem() is None):
-        return _download_config(hub_id, revision)
-    reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not respond"
-    return ArchitectureInfo(None, f"{hub_id} is not in the local cache and {reason}; use a folder with config.json")
-
-
-def _download_config(hub_id: str, revision: str | None) -> ArchitectureInfo:
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if not is_cached(hub_id) and (problem := "HF_HUB_OFFLINE is set" if is_offline() else find_connection_problem()):
+        return ArchitectureInfo(None, f"{hub_id} is not in the local cache ({problem}); use a folder with config.json")
+    quiet_hub()
     from huggingface_hub import hf_hub_download
 
     try:
@@ -191,14 +180,9 @@ def _download_config(hub_id: str, revision: str | None) -> ArchitectureInfo:
 def _read_config(file: Path) -> ArchitectureInfo:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError("not a JSON object")
-    except (OSError, ValueError) as error:
-        return ArchitectureInfo(None, f"{file}: {error}")
-    try:
         shape = from_config(config, parameters=0)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        return ArchitectureInfo(None, f"{file}: a size is missing or not a number ({error!r})")
+    except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        return ArchitectureInfo(None, f"{file}: cannot be read, or lacks a size ({error!r})")
     family = shape.family
     try:
         shapes = weight_shapes(file.parent)

@@ -229,8 +229,6 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
     benchmark = Path(evaluation["benchmark"]).name
     data_set = data_sets().get(evaluation["benchmark"])
     for name, value in evaluation["metrics"].items():
-        if not isinstance(value.get("value"), int | float):
-            continue
         yield EvalResult(
             task_type="text-generation",
             dataset_type=(data_set.hub if data_set is not None else None) or benchmark,
@@ -239,15 +237,13 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
             metric_type=name.partition("@")[0],
             metric_name=name,
             metric_value=round(value["value"], 4),
-            metric_args={"low": value["low"], "high": value["high"]} if value.get("low") is not None else None,
+            metric_args={"low": value["low"], "high": value["high"]} if value["low"] is not None else None,
         )
 
 
 def _format_interval(value: Mapping[str, Any], name: str) -> str:
-    if not isinstance(value.get("value"), int | float):
-        return ""
-    digits, low, high = metric(name).decimals, value.get("low"), value.get("high")
-    interval = f" [{low:.{digits}f}, {high:.{digits}f}]" if low is not None and high is not None else ""
+    digits = metric(name).decimals
+    interval = "" if value["low"] is None else f" [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
     return f"{value['value']:.{digits}f}{interval}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -20,13 +19,6 @@ from rlvr_cli.runs.trained_on import read_training_problems, write_training_prob
 
 RECORD = "rlvr_export.json"
 REPOSITORY = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-
-
-@dataclass(frozen=True)
-class ExportedModel:
-    folder: Path
-    checkpoint: Path
-    dtype: str
 
 
 def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
@@ -44,8 +36,8 @@ def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
         )
 
 
-def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> ExportedModel:
-    """Write the model of ``checkpoint`` to ``output`` atomically, replacing an earlier export.
+def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> str:
+    """Write the model of ``checkpoint`` to ``output`` atomically; return its number format.
 
     Raises UserError if the base of an adapter cannot be loaded or has changed, RunError if a record of the run was
     altered or the weights cannot be written.
@@ -80,10 +72,10 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
                 path.chmod(0o755 if path.is_dir() else 0o644)
     except SafetensorError as error:
         raise RunError(f"--output {output}: cannot be written: {error}. Nothing was written.") from error
-    return ExportedModel(output, checkpoint, dtype)
+    return dtype
 
 
-def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
+def push(folder: Path, repository: str, message: str, *, private: bool) -> str:
     """Upload the folder to the hub and return its URL. Raises RunError if the upload fails."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -92,14 +84,10 @@ def push(exported: ExportedModel, repository: str, *, private: bool) -> str:
     try:
         # None: the organisation's default, which may be private.
         url = api.create_repo(repository, private=private or None, exist_ok=True, repo_type="model")
-        api.upload_folder(
-            repo_id=repository,
-            folder_path=str(exported.folder),
-            commit_message=f"rlvr export of {exported.checkpoint.name}",
-        )
+        api.upload_folder(repo_id=repository, folder_path=str(folder), commit_message=message)
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise RunError(
-            f"the folder {exported.folder} was written, and the push to {repository} failed: "
+            f"the folder {folder} was written, and the push to {repository} failed: "
             f"{' '.join(str(error).split())[:300]}"
         ) from error
     return str(url)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.models.libraries import import_library, quiet_hub, remote_code_allowed
 from rlvr_cli.models.source import (
+    PRESETS,
     ModelSource,
     find_connection_problem,
     holds_adapter,
     is_cached,
     is_offline,
+    prompt_style,
     read_base,
     resolve_model,
     unreachable_message,
@@ -75,7 +80,10 @@ def load_model(
         model.config.dtype = model.dtype
     else:
         model = _load_weights(source, revision, dtype, target, attention, in_4_bits)
-    _check_vocabulary(tokenizer, model, name)
+    if len(tokenizer) > (embeddings := model.get_input_embeddings().num_embeddings):
+        raise UserError(
+            f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only {embeddings}; they must match"
+        )
     return model.eval(), tokenizer
 
 
@@ -101,37 +109,52 @@ def load_with_adapter(name: str, *, device: Any = "cpu", attention: str | None =
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
     """Load a model's tokenizer, which always has a padding token. Raises UserError as :func:`load_model`."""
-    source = resolve_model(name, revision=revision)
-    options = _loader_options(source, revision)
-    quiet_hub()
-    from transformers import AutoTokenizer
+    return _load_tokenizer(resolve_model(name, revision=revision), revision)
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
-    except _load_errors() as error:
-        raise UserError(_explain_load_error(source, revision, error)) from error
+
+def _load_tokenizer(source: ModelSource, revision: str | None) -> Any:
+    tokenizer = _from_pretrained("AutoTokenizer", source, revision)
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
+            name = source.name
             raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so no completion would end")
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
-def load_model_config(name: str, *, revision: str | None = None) -> Any:
-    source = resolve_model(name, revision=revision)
-    if (
-        source.kind != "hub"
-        and holds_adapter(Path(source.location))
-        and not (Path(source.location) / "config.json").is_file()
-    ):
-        base = read_base(Path(source.location))
-        return load_model_config(base.name, revision=base.revision)
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model's tokenizer, prompt style, the token ids that end a completion, and the longest sequence."""
+
+    tokenizer: Any
+    stops: tuple[int, ...]
+    style: str
+    positions: int | None = None
+
+
+def load_facts(name: str, *, revision: str | None = None) -> ModelFacts:
+    """Load a model's tokenizer and configs; a folder needs no weights. Raises UserError as :func:`load_model`."""
+    folder = PRESETS.get(name) or local_path(name)
+    source = ModelSource(name, "folder", str(folder)) if folder.is_dir() else resolve_model(name, revision=revision)
+    tokenizer = _load_tokenizer(source, revision)
+    if source.kind == "folder" and holds_adapter(folder):
+        base = read_base(folder)
+        source, revision = resolve_model(base.name, revision=base.revision), base.revision
+    config, configured = _from_pretrained("AutoConfig", source, revision), None
+    with suppress(UserError):  # a model may have no generation config
+        configured = _from_pretrained("GenerationConfig", source, revision).eos_token_id
+    positions = getattr(config, "max_position_embeddings", None)
+    return ModelFacts(tokenizer, combine_eos_token_ids(configured, tokenizer), prompt_style(config), positions)
+
+
+def _from_pretrained(loader: str, source: ModelSource, revision: str | None) -> Any:
+    """Load a tokenizer or a config by ``loader``, a class of transformers. Raises UserError as :func:`load_model`."""
     options = _loader_options(source, revision)
     quiet_hub()
-    from transformers import AutoConfig
+    import transformers
 
     try:
-        return AutoConfig.from_pretrained(source.location, **options)
+        return getattr(transformers, loader).from_pretrained(source.location, **options)
     except _load_errors() as error:
         raise UserError(_explain_load_error(source, revision, error)) from error
 
@@ -205,14 +228,6 @@ def _quantization_options(dtype: Any, target: Any) -> dict[str, Any]:
         bnb_4bit_compute_dtype=torch.bfloat16 if bfloat16 else dtype,
     )
     return {"quantization_config": quantization, "device_map": {"": target}}
-
-
-def _check_vocabulary(tokenizer: Any, model: Any, name: str) -> None:
-    embeddings = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > embeddings:
-        raise UserError(
-            f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only {embeddings}; they must match"
-        )
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, get_args
 from safetensors import SafetensorError, safe_open
 
 from rlvr_cli.config.load import preset_document, preset_names
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean, redact_secrets
 from rlvr_cli.tasks.prompts import DEFAULT_STYLE
@@ -138,10 +138,11 @@ def find_connection_problem() -> str | None:
 
 
 def _check_folder(folder: Path) -> None:
-    if holds_adapter(folder):
-        _check_adapter(folder)
-        return
-    problems = [*_config_problems(folder), *_weight_problems(folder)]
+    is_adapter, problems = holds_adapter(folder), list[str]()
+    if not is_adapter:
+        problems += _config_problems(folder)
+    with collect_problems(problems):
+        _tensor_shapes([folder / ADAPTER_WEIGHTS] if is_adapter else _weight_files(folder))
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         problems.append(
             f"model: {folder} has no tokenizer (such as tokenizer.json). Copy the tokenizer files of its base model "
@@ -151,30 +152,13 @@ def _check_folder(folder: Path) -> None:
         problems = [f"model: {folder} is a run, not a model. Give one of its checkpoints: {folder}/checkpoints/step-N"]
     if problems:
         raise UserError(problems)
-
-
-def _check_adapter(folder: Path) -> None:
-    problems: list[str] = []
-    try:
-        with safe_open(folder / ADAPTER_WEIGHTS, "np"):
-            pass
-    except FileNotFoundError:
-        problems.append(
-            f"model: {folder} has an adapter_config.json and no {ADAPTER_WEIGHTS}. The save may be incomplete."
-        )
-    except (OSError, SafetensorError) as error:
-        problems.append(f"model: {folder / ADAPTER_WEIGHTS} is damaged ({error}). Download or save the model again.")
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        problems.append(f"model: {folder} has no tokenizer. Copy the tokenizer files of the adapter's model into it.")
-    if problems:
-        raise UserError(problems)
-    base = read_base(folder)
-    try:
-        resolve_model(base.name, revision=base.revision)
-    except UserError as error:
-        raise UserError(
-            [f"model: {folder} is an adapter on {base.name}. {problem}" for problem in error.problems]
-        ) from error
+    if is_adapter:
+        base = read_base(folder)
+        try:
+            resolve_model(base.name, revision=base.revision)
+        except UserError as error:
+            prefix = f"model: {folder} is an adapter on {base.name}."
+            raise UserError([f"{prefix} {problem}" for problem in error.problems]) from error
 
 
 def _config_problems(folder: Path) -> list[str]:
@@ -190,32 +174,31 @@ def _config_problems(folder: Path) -> list[str]:
     return []
 
 
-def _weight_problems(folder: Path) -> list[str]:
-    if not (folder / _INDEX).is_file() and not (folder / _WEIGHTS).is_file():
-        if any(folder.glob("*.bin")):
-            return [
-                f"model: {folder} has weights only as .bin files, which can run code when they are loaded. Convert "
-                "them to model.safetensors (`model.save_pretrained(folder)` in transformers)."
-            ]
-        return [f"model: {folder} has no weights (model.safetensors). Is the download or the save complete?"]
-    try:
-        weight_shapes(folder)
-    except UserError as error:
-        return list(error.problems)
-    return []
-
-
 def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors in a folder's safetensors. Raises UserError for damaged or missing files."""
-    files = [folder / _WEIGHTS] if (folder / _WEIGHTS).is_file() else []
+    return _tensor_shapes(_weight_files(folder))
+
+
+def _weight_files(folder: Path) -> list[Path]:
     if (folder / _INDEX).is_file():
         try:
             index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
-            files = [folder / str(name) for name in sorted(set(index["weight_map"].values()))]
+            return [folder / str(name) for name in sorted(set(index["weight_map"].values()))]
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise UserError(
                 f"model: {folder / _INDEX} cannot be read: {error!r}. Download or save the model again."
             ) from error
+    if (folder / _WEIGHTS).is_file():
+        return [folder / _WEIGHTS]
+    if any(folder.glob("*.bin")):
+        raise UserError(
+            f"model: {folder} has weights only as .bin files, which can run code when they are loaded. Convert them to "
+            "model.safetensors (`model.save_pretrained(folder)` in transformers)."
+        )
+    raise UserError(f"model: {folder} has no weights (model.safetensors). Is the download or the save complete?")
+
+
+def _tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     problems: list[str] = []
     for path in files:
@@ -262,9 +245,6 @@ class AdapterBase:
     kind: Literal["lora", "qlora"] = "lora"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     fingerprint: str | None = None
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def holds_adapter(folder: Path) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.models.sampling.memory import MAX_ROWS, PREFILL_TOKENS, RowMemory, activation_bytes, usable_bytes
+from rlvr_cli.models.sampling.memory import MAX_ROWS, PREFILL_TOKENS, USABLE_SHARE, RowMemory, activation_bytes
 
 GIB = 2**30
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3"]
@@ -211,8 +211,8 @@ def estimate_memory(
     saved = _saved_activations(model, training)
     # autocast caches copies of trained weights only.
     is_cached = training.adapter is None or not training.checkpointing
-    casts = _autocast_copies(model, training, model.linear_parameters * is_cached, "all blocks")
-    block_casts = _autocast_copies(model, training, model.linear_parameters // model.layers, "one block")
+    casts = _autocast_copies(model, training, model.linear_parameters() * is_cached, "all blocks")
+    block_casts = _autocast_copies(model, training, model.linear_parameters() // model.layers, "one block")
     casts_kept = () if training.checkpointing else (casts,)
     one_block = (
         (_recomputed_block(model, training), block_casts)
@@ -296,8 +296,8 @@ def _state_terms(model: Architecture, training: Training) -> Iterable[Term]:
     adapter, strategy = training.adapter, training.strategy
     spread = f", sharded over {training.shards} GPUs" if training.shards > 1 else ""
     if adapter is not None and adapter.quantized:
-        rest = parameters - model.linear_parameters
-        size = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
+        rest = parameters - model.linear_parameters()
+        size = round(model.linear_parameters() * NF4_BYTES + rest * training.weights + trained * 4)
         yield Term("weights", size, f"linear layers in 4 bits, the others in {8 * training.weights}, adapters in 32")
     elif adapter is not None:
         element = 2 if training.half else training.weights
@@ -472,7 +472,7 @@ def _sampling_terms(
     if training.adapter is not None and engine not in ("none", "transformers"):
         adapter = training.adapter
         # Layers in 4 bits are merged in the dtype of the other weights.
-        merged = model.count_linear_parameters(None if adapter.quantized else adapter.targets)
+        merged = model.linear_parameters(None if adapter.quantized else adapter.targets)
         size = (training.weights if adapter.quantized else element) * merged
         full_weights.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
     yield from full_weights
@@ -531,7 +531,7 @@ def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room
     if sampling.batch is not None:
         return min(sampling.rows, sampling.batch)
     limit = min(sampling.rows, MAX_ROWS) if training.gpu else sampling.rows
-    free = usable_bytes(max(0, room)) - _prefill_bytes(memory, training, sampling, sampling.rows)
+    free = USABLE_SHARE * max(0, room) - _prefill_bytes(memory, training, sampling, sampling.rows)
     return memory.rows(limit, free, training.tokens, sorts=sampling.sorts)
 
 

@@ -181,7 +181,7 @@ def _sample_fields(sample: Mapping[str, Any]) -> dict[str, Any]:
         "tokens": tokens if isinstance(tokens, int) else None,
         "cut": int(bool(sample["truncated"])),
         "answer": None if answer is None else shorten(to_one_line(str(answer)), _MOST_ANSWER),
-        "text": cut_middle(escape_control(sample["text"]))[0],
+        "text": cut_middle(escape_control(sample["text"])),
     }
 
 

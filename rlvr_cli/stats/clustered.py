@@ -15,7 +15,7 @@ Satterthwaite 1946 and Welch 1947.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -237,13 +237,16 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool, tested: bool =
         variance = MeanVariance(_sum_terms(runs), between)
     alone = len(tasks) == 1 and seeds > 1 and problems > 1
     components = _variance_components(tables, between) if alone else None
-    scale = max(float(np.abs(table).max()) for table in tables)
-    estimate = _make_estimate(value, variance, scale, seeds, problems, components)
-    if not tested:
-        return replace(estimate, p_value=None)
-    if estimate.low is None:
-        return estimate
-    return replace(estimate, p_value=float(p_value(np.asarray(value), variance)))
+    sizes = (seeds, problems, components)
+    # A deviation negligible relative to the values is rounding.
+    error, negligible = float(np.sqrt(variance.total)), _NO_SPREAD * max(float(np.abs(table).max()) for table in tables)
+    if error <= negligible:
+        # Constant values; equal arms differ by exactly 0.
+        p = 1.0 if tested and abs(value) <= negligible else None
+        return CrossedEstimate(value, None, None, None, p, *sizes)
+    half = float(half_width(variance))
+    p = float(p_value(np.asarray(value), variance)) if tested else None
+    return CrossedEstimate(value, value - half, value + half, error, p, *sizes)
 
 
 def _difference(arms: Sequence[Array]) -> Array:
@@ -302,21 +305,3 @@ def _variance_components(arms: Sequence[Array], between: Term) -> VarianceCompon
         float(between.variance) * tables[0].count,
         sum(float(table.residual) for table in tables),
     )
-
-
-def _make_estimate(
-    value: float,
-    variance: MeanVariance,
-    scale: float,
-    seeds: int,
-    problems: int,
-    components: VarianceComponents | None,
-) -> CrossedEstimate:
-    """Return the estimate of a mean with ``variance``; a deviation negligible relative to ``scale`` is rounding."""
-    error = float(np.sqrt(variance.total))
-    if error <= _NO_SPREAD * scale:
-        # Constant values; equal arms differ by exactly 0.
-        p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
-        return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
-    half = float(half_width(variance))
-    return CrossedEstimate(value, value - half, value + half, error, None, seeds, problems, components)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.stats.intervals import LEVEL
+from rlvr_cli.stats.intervals import LEVEL, Estimate
 from rlvr_cli.stats.scores import Array
 
 # With fewer informative clusters, bootstrap intervals are too narrow.
@@ -37,21 +36,9 @@ def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
     return pearson(rankdata(first), rankdata(second))
 
 
-@dataclass(frozen=True)
-class Correlation:
-    """A coefficient with its 95% interval; ``low`` and ``high`` are None with too few informative clusters."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def as_json(self) -> dict[str, float | None]:
-        return {"value": self.value, "low": self.low, "high": self.high}
-
-
 def clustered_pearson(
     x: ArrayLike, y: ArrayLike, clusters: ArrayLike, *, seed: int = 0, draws: int = 2000
-) -> Correlation | None:
+) -> Estimate | None:
     """Return r = cov(x, y) / (sd(x) sd(y)) with the percentile interval of a bootstrap over clusters.
 
     Cameron, Gelbach and Miller 2008, "Bootstrap-based improvements for inference with clustered errors"; random stream
@@ -82,17 +69,17 @@ def clustered_pearson(
     value = float(_coefficient(sums.sum(axis=1)))
     count = sums.shape[1]
     if min(_informative_clusters(first, labels), _informative_clusters(second, labels)) < FEWEST_CLUSTERS:
-        return Correlation(value, None, None)
+        return Estimate(value, None, None, count)
     generator = np.random.default_rng(stream_seed(seed, "stats", "correlation"))
     drawn: Array = generator.multinomial(count, np.full(count, 1 / count), size=draws).astype(np.float64)
     coefficients = _coefficient(sums @ drawn.T)
     low, high = np.quantile(coefficients[np.isfinite(coefficients)], ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Correlation(value, float(low), float(high))
+    return Estimate(value, float(low), float(high), count)
 
 
 def clustered_spearman(
     x: ArrayLike, y: ArrayLike, clusters: ArrayLike, *, seed: int = 0, draws: int = 2000
-) -> Correlation | None:
+) -> Estimate | None:
     """Return :func:`clustered_pearson` of the ranks, ties at their mean rank; draws keep the ranks among all values."""
     from scipy.stats import rankdata
 

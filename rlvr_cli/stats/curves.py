@@ -32,10 +32,6 @@ class Curve:
         if np.any(np.diff(self.x) <= 0):
             raise ValueError("x must be strictly increasing")
 
-    @classmethod
-    def of(cls, x: ArrayLike, y: ArrayLike) -> Curve:
-        return cls(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
-
     def at(self, x: ArrayLike) -> Array:
         """Interpolate y at one or several x: the shape of ``x`` plus the problem axis. Raises ValueError outside."""
         points = np.asarray(x, dtype=np.float64)

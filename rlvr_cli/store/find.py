@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from glob import has_magic
@@ -96,10 +97,7 @@ def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
             matches = _find_folders(name, root)
         for start, folders in matches.items():
             if start not in folders and start.resolve() not in sweeps:
-                trials = _filter_trials(start, unfinished=unfinished)
-                sweeps[start.resolve()] = trials.excluded
-                problems += trials.problems
-                notes += trials.notes
+                sweeps[start.resolve()] = _excluded_trials(start, problems, notes, unfinished=unfinished)
             excluded = sweeps.get(start.resolve(), frozenset())
             for folder in folders:
                 resolved = folder.resolve()
@@ -185,7 +183,9 @@ def _unfinished_message(run: RunDir, manifest: dict[str, Any]) -> str:
 def _unknown_name_message(name: str, root: Path) -> str:
     if has_magic(name):
         return f"{name}: matches no run in {root}, and no path."
-    names = sorted(_top_names(root))
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted({name.split("/", 1)[0] for name in find_run_folders(root)})
     hint = f" There are: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}." if names else ""
     return (
         f"{name}: no run, sweep or folder of runs of this name in {root}, and no such path."
@@ -193,34 +193,18 @@ def _unknown_name_message(name: str, root: Path) -> str:
     )
 
 
-def _top_names(root: Path) -> Iterator[str]:
-    try:
-        yield from dict.fromkeys(name.split("/", 1)[0] for name in find_run_folders(root))
-    except OSError:
-        return
+def _excluded_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> frozenset[str]:
+    """Return the trials of a sweep that were pruned or left the sweep file; ``unfinished``: accept those without a run.
 
-
-@dataclass(frozen=True)
-class _Trials:
-    """The excluded trials of a sweep, with a note on them; ``problems``: a damaged file, trials without a run."""
-
-    excluded: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
-    """Exclude trials that were pruned or left the sweep file; ``unfinished``: accept those without a run."""
-    if not is_sweep(folder):
-        return _Trials()
-    try:
-        content = read_trials(folder)
-    except RunError as error:
-        return _Trials(problems=(str(error),))
+    Adds to ``problems`` a damaged file and trials without a run, and to ``notes`` the exclusions.
+    """
+    content: dict[str, Any] = {"trials": []}
+    if is_sweep(folder):
+        with collect_problems(problems, RunError):
+            content = read_trials(folder)
     names = [str(trial["name"]) for trial in content["trials"] if trial.get("named", True)]
     dropped = {str(trial["name"]) for trial in content["trials"] if not trial.get("named", True)}
     waiting = [name for name in names if not (folder / name / "manifest.json").is_file()]
-    problems, notes = list[str](), list[str]()
     if trained := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
         notes.append(f"{folder}: left out because the sweep file no longer names them: {ellipsize(trained, 4)}.")
     if pruned := sorted(name for name in names if name not in dropped and is_pruned(folder, name)):
@@ -233,7 +217,7 @@ def _filter_trials(folder: Path, *, unfinished: bool) -> _Trials:
             problems.append(
                 f"{line} Finish the sweep with `{resume_command(content)}`, or compare it as it is with --unfinished."
             )
-    return _Trials(frozenset(dropped.union(pruned)), tuple(problems), tuple(notes))
+    return frozenset(dropped.union(pruned))
 
 
 def sweep_command(run: Path) -> str | None:

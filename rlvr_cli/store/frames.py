@@ -16,7 +16,6 @@ from rlvr_cli.runs.listing import check_root, find_run_folders, summarize_run
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import expand_keys, group_runs_by_arm
 from rlvr_cli.store.evaluation import (
-    Evaluation,
     final_evaluations,
     held_out,
     read_evaluation,
@@ -88,29 +87,24 @@ def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFram
         in_training: the held-out evaluations during training instead of those by `rlvr eval`.
     """
     read = held_out if in_training else final_evaluations
-    rows = [
-        {**head, **_evaluation_row(evaluation)}
-        for head in _heads(runs)
-        for evaluation in read(RunDir(Path(head["run"])))
-    ]
+    rows = []
+    for head in _heads(runs):
+        for evaluation in read(RunDir(Path(head["run"]))):
+            result = evaluation.result
+            row = {
+                "evaluation": str(evaluation.folder),
+                "benchmark": result["benchmark"],
+                "split": result["split"],
+                "step": max(evaluation.steps, default=None),
+                "averaged": evaluation.settings["averaged"],
+                "rollouts": result.get("rollouts"),
+                "model": result["model"],
+                "problems": result["problems"],
+                "samples": result["samples"],
+                "trained_on": result.get("trained_on", 0),
+            }
+            rows.append({**head, **row, **flatten({"sampling": result["sampling"], "task": result["task"]})})
     return _frame(rows, *_OF_EVALUATION, "averaged", "model", "problems", "samples", "trained_on")
-
-
-def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
-    result = evaluation.result
-    return {
-        "evaluation": str(evaluation.folder),
-        "benchmark": result["benchmark"],
-        "split": result["split"],
-        "step": max(evaluation.steps, default=None),
-        "averaged": evaluation.settings["averaged"],
-        "rollouts": result.get("rollouts"),
-        "model": result["model"],
-        "problems": result["problems"],
-        "samples": result["samples"],
-        "trained_on": result.get("trained_on", 0),
-        **flatten({"sampling": result["sampling"], "task": result["task"]}),
-    }
 
 
 def last(evaluations: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,8 @@ def resolve_metric(name: str | None, evaluations: Mapping[str, Evaluation]) -> t
     assert name is not None
     form = at_k(name)
     if form is None:
-        plain = _plain_metrics(evaluations)
+        rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
+        plain = [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
         if name in plain:
             return name, 0 if name == GREEDY else n
         names = [ACCURACY, *FORMS, *plain]
@@ -100,12 +101,6 @@ def _from_samples(evaluation: Evaluation, metric: str, n: int) -> dict[str, floa
     return values
 
 
-def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return the metrics without a k that every evaluation has."""
-    rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
-    return [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """The held-out evaluations of a training, at least one, and the cumulative costs at each, [evaluations] by cost."""
@@ -123,14 +118,10 @@ def read_held_out(run: Run) -> HeldOut:
     evaluations = run.held_out
     if not evaluations:
         every = run.config.validation.every
+        remedy = "They were not reached, or were removed." if every else "Train with, for example, validation.every=5."
         raise RunError(
             f"{run.path}: has no held-out evaluations from training (validation.every={every}), which --match "
-            "compares. "
-            + (
-                "Train with, for example, validation.every=5."
-                if every == 0
-                else "They were not reached, or were removed."
-            )
+            f"compares. {remedy}"
         )
     spent = run.spent
     steps, recorded, indices = last_steps(spent), list[Evaluation](), list[int]()

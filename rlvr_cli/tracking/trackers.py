@@ -57,7 +57,6 @@ class Tracker(ABC):
     """
 
     module: ClassVar[str]
-    extra: ClassVar[str]
     where = ""
 
     @abstractmethod
@@ -75,12 +74,12 @@ class Tracker(ABC):
     def unusable_reason(cls) -> str | None:
         """Return why this machine cannot use the tracker, with a remedy; None if it can."""
         if importlib.util.find_spec(cls.module) is None:
-            return f'the package {cls.module} is not installed. Install it with: pip install "rlvr[{cls.extra}]"'
+            return f'the package {cls.module} is not installed. Install it with: pip install "rlvr[{cls.module}]"'
         return None
 
 
 class TensorBoard(Tracker):
-    module = extra = "tensorboard"
+    module = "tensorboard"
 
     def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -90,7 +89,11 @@ class TensorBoard(Tracker):
         folder = folder / "eval" if run.job_type == "eval" else folder
         # Purge a step that was written before a kill but not recorded as sent: it is sent again.
         self.writer = SummaryWriter(str(folder), purge_step=state["sent"] + 1 if "sent" in state else None)
-        about = {"job type": run.job_type, "group": run.group or "none", "tags": ", ".join(run.tags) or "none"}
+        about = {
+            "job type": run.job_type,
+            "group": run.group or "none",
+            "tags": ", ".join(run.tags) or "none",
+        }
         self.writer.add_text("run", "\n\n".join(f"{name}: {value}" for name, value in about.items()), step)
         self.writer.add_text("config", _indented(dump_yaml(run.config)), step)
         self.where = f"tensorboard --logdir {folder}"
@@ -107,7 +110,7 @@ class TensorBoard(Tracker):
 
 
 class WeightsAndBiases(Tracker):
-    module = extra = "wandb"
+    module = "wandb"
 
     def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         self.wandb = import_module("wandb")
@@ -166,7 +169,6 @@ class WeightsAndBiases(Tracker):
 
 class MLflow(Tracker):
     module = "mlflow"
-    extra = "mlflow"
     parameters_at_once, longest_parameter = 100, 250
 
     def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
@@ -204,7 +206,7 @@ def mlflow_name(name: str) -> str:
 
 
 class Trackio(Tracker):
-    module = extra = "trackio"
+    module = "trackio"
 
     def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         self.trackio = import_module("trackio")

@@ -25,40 +25,73 @@ _TEXTS = ("problem", "prompt", "completion", "reason", "answer")
 _COLUMNS = (*_TEXTS[:3], "reward", "correct", *_TEXTS[3:], "advantage", "tokens", "truncated")
 
 
-class RunTracking:
+class _Trackers:
+    """The trackers of `track.to`. One that fails is dropped with a warning, which ends with ``loss``."""
+
+    def __init__(self, config: Config, run: RunDir | None, say: Say, loss: str) -> None:
+        self.config, self.run, self.say, self._loss = config, run, say, loss
+        self._trackers: dict[str, Tracker] = {}
+
+    def end(self) -> None:
+        for name, tracker in list(self._trackers.items()):
+            self._guard(name, tracker.finish)
+
+    def _start(self, name: str, tracked: TrackedRun, state: dict[str, Any], step: int) -> None:
+        self._trackers[name] = TRACKERS[name](tracked, state, step)
+        self.say(f"{name}: {self._trackers[name].where}")
+
+    def _guard(self, name: str, work: Callable[[], Any], failure: str = "failed") -> bool:
+        """Run ``work``; if it fails, drop the tracker and return False."""
+        try:
+            work()
+        except Exception as error:
+            self._trackers.pop(name, None)
+            self.say(f"WARNING: track.to={name}: {name} {failure}: {_format_error(error)}. {self._loss}")
+            return False
+        return True
+
+    def _tracked(self, name: str, folder: Path, job_type: str) -> TrackedRun:
+        """Return the run for trackers; its group is `track.group`, by default the name of the run's sweep."""
+        group = self.config.track.group
+        if group is None and self.run is not None and is_sweep(self.run.path.parent):
+            group = self.run.path.parent.resolve().name
+        return TrackedRun(name, folder, job_type, self.config, group)
+
+
+class RunTracking(_Trackers):
     """The trackers of a training, in rank 0.
 
     A tracker that cannot start at step 0 ends the run. One that fails later, or cannot start for a resumed run, is
     dropped with a warning: the run's files have all metrics, and a later resume sends the missed steps.
     """
 
+    run: RunDir
+
     def __init__(self, config: Config, run: RunDir, say: Say) -> None:
-        self.config, self.run, self.say = config, run, say
+        loss = f"The training continues without it; {run.metrics_path} has all metrics, and a later --resume sends the "
+        super().__init__(config, run, say, f"{loss}missing steps.")
         self._file = run.path / FILE
         # By tracker: its persistent state, with the last step that was sent.
         self._states: dict[str, dict[str, Any]] = {}
-        self._trackers: dict[str, Tracker] = {}
 
     def begin(self, step: int) -> None:
         """Start or resume the trackers at the optimizer step ``step``. Raises RunError for a failure at step 0."""
         if self._file.exists():
             self._states = json.loads(self._file.read_text(encoding="utf-8"))
-        group = tracker_group(self.config, self.run)
         job_type = "sweep" if is_sweep(self.run.path.parent) else "train"
-        tracked = TrackedRun(self.config.track.name or self.run.name, self.run.path, job_type, self.config, group)
+        tracked = self._tracked(self.config.track.name or self.run.name, self.run.path, job_type)
         for name in self.config.track.to:
-            state = self._states.setdefault(name, {"sent": 0})
-            try:
-                self._trackers[name] = TRACKERS[name](tracked, state, step)
-            except Exception as error:
-                if step == 0:
-                    raise RunError(
-                        f"track.to={name}: {name} cannot be started: {_format_error(error)}. Nothing was trained. Fix "
-                        f"it, or remove {name} from track.to."
-                    ) from error
-                self._drop(name, "cannot be started again", error)
+            start = partial(self._start, name, tracked, self._states.setdefault(name, {"sent": 0}), step)
+            if step > 0:
+                self._guard(name, start, "cannot be started again")
                 continue
-            self.say(f"{name}: {self._trackers[name].where}")
+            try:
+                start()
+            except Exception as error:
+                raise RunError(
+                    f"track.to={name}: {name} cannot be started: {_format_error(error)}. Nothing was trained. Fix it, "
+                    f"or remove {name} from track.to."
+                ) from error
         missed = [row for row in read_jsonl(self.run.metrics_path) if row["step"] <= step] if self._trackers else []
         for row in missed:
             self._send(row)
@@ -67,10 +100,6 @@ class RunTracking:
     def step(self, row: Mapping[str, Any]) -> None:
         self._send(row)
         self._save()
-
-    def end(self) -> None:
-        for name, tracker in list(self._trackers.items()):
-            self._guard(name, tracker.finish)
 
     def _send(self, row: Mapping[str, Any]) -> None:
         step = int(row["step"])
@@ -96,36 +125,21 @@ class RunTracking:
     def _save(self) -> None:
         write_json(self._file, self._states)
 
-    def _guard(self, name: str, work: Callable[[], Any]) -> bool:
-        """Run ``work``; if it fails, drop the tracker instead of ending the training, and return False."""
-        try:
-            work()
-        except Exception as error:
-            del self._trackers[name]
-            self._drop(name, "failed", error)
-            return False
-        return True
 
-    def _drop(self, name: str, how: str, error: Exception) -> None:
-        self.say(
-            f"WARNING: track.to={name}: {name} {how}: {_format_error(error)}. The training continues without it; "
-            f"{self.run.metrics_path} has all metrics, and a later --resume sends the missing steps."
-        )
-
-
-class EvaluationTracking:
+class EvaluationTracking(_Trackers):
     """The run of one `rlvr eval`, separate from the training's but on its step axis. No failure ends an evaluation."""
 
     def __init__(self, config: Config, name: str, run: RunDir | None, step: int, say: Say) -> None:
-        self.config, self.name, self.run, self.step, self.say = config, name, run, step, say
-        self._trackers: dict[str, Tracker] | None = None
+        super().__init__(config, run, say, "The results are not sent to it.")
+        self.name, self.step, self._started = name, step, False
 
     def add(self, result: Mapping[str, Any], folder: Path) -> None:
         """Send an evaluation's means, as `eval/BENCHMARK/SPLIT/METRIC`."""
-        if self._trackers is None:
-            self._trackers = {}
+        if not self._started:
             self._begin(self.run.path if self.run else folder)
-        prefix = f"eval/{_name_component(result['benchmark'])}/{result['split']}"
+        # Of a file's path, the last component.
+        benchmark = re.sub(r"\s+", "-", Path(result["benchmark"]).name) or "own"
+        prefix = f"eval/{benchmark}/{result['split']}"
         values = {
             f"{prefix}/{name}": metric["value"]
             for name, metric in result["metrics"].items()
@@ -134,46 +148,15 @@ class EvaluationTracking:
         for name, tracker in list(self._trackers.items()):
             self._guard(name, partial(tracker.log, values, self.step))
 
-    def end(self) -> None:
-        for name, tracker in list((self._trackers or {}).items()):
-            self._guard(name, tracker.finish)
-
     def _begin(self, folder: Path) -> None:
-        assert self._trackers is not None
+        self._started = True
         unusable = find_unusable(self.config.track.to)
         for name, reason in unusable.items():
-            self.say(f"WARNING: track.to={name}: {reason}. The results are not sent to it.")
-        tracked = TrackedRun(
-            f"{self.config.track.name or self.name} eval",
-            folder,
-            "eval",
-            self.config,
-            tracker_group(self.config, self.run),
-        )
+            self.say(f"WARNING: track.to={name}: {reason}. {self._loss}")
+        tracked = self._tracked(f"{self.config.track.name or self.name} eval", folder, "eval")
         for name in self.config.track.to:
             if name not in unusable:
-                self._guard(name, partial(self._start, name, tracked))
-
-    def _start(self, name: str, tracked: TrackedRun) -> None:
-        assert self._trackers is not None
-        self._trackers[name] = TRACKERS[name](tracked, {}, self.step)
-        self.say(f"{name}: {self._trackers[name].where}")
-
-    def _guard(self, name: str, work: Callable[[], Any]) -> None:
-        try:
-            work()
-        except Exception as error:
-            if self._trackers is not None:
-                self._trackers.pop(name, None)
-            message = _format_error(error)
-            self.say(f"WARNING: track.to={name}: {name} failed: {message}. The results are not sent to it.")
-
-
-def tracker_group(config: Config, run: RunDir | None) -> str | None:
-    """Return `track.group`, by default the name of the run's sweep."""
-    if config.track.group is not None or run is None or not is_sweep(run.path.parent):
-        return config.track.group
-    return run.path.parent.resolve().name
+                self._guard(name, partial(self._start, name, tracked, {}, self.step))
 
 
 def flatten_metrics(row: Mapping[str, Any]) -> dict[str, float]:
@@ -196,11 +179,6 @@ def completion_rows(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float) and math.isfinite(value)
-
-
-def _name_component(name: str) -> str:
-    """Return a benchmark's name as a component of a metric's name: for a path, its last component."""
-    return re.sub(r"\s+", "-", Path(name).name) or "own"
 
 
 def _format_error(error: Exception) -> str:

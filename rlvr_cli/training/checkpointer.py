@@ -21,7 +21,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import fsync
-from rlvr_cli.models.adapter import load_adapter_checkpoint, trained_tensors
+from rlvr_cli.models.adapter import load_trained_tensors, trained_tensors
+from rlvr_cli.models.source import ADAPTER_WEIGHTS
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import IN_CHECKPOINT, Sealer, delete_repeated_records
@@ -165,7 +166,7 @@ class Checkpointer(TrainerCallback):
         self._resuming = checkpoint
         model = self.trainer.model
         if self.trainer.adapter is not None:
-            load_adapter_checkpoint(model, checkpoint)
+            load_trained_tensors(model, load_file(checkpoint / ADAPTER_WEIGHTS))
             model = model.get_base_model()
         else:
             _load_model_weights(model, checkpoint)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlvr_cli.analyses.conflicts import (
-    Tally,
+    add_tallies,
     count_conflicts,
     find_shared_spans,
     summarize_conflicts,
@@ -140,22 +140,21 @@ def test_a_prefix_is_penalised_where_the_right_completions_are_longer() -> None:
     """Equation 6: advantages of one right and one wrong row balance, their divisors do not."""
     longer_right = count_conflicts(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [1.0, 0.0], 2))
     longer_wrong = count_conflicts(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [0.0, 1.0], 2))
-    assert (longer_right.shared, longer_right.shared_negative, longer_right.shared_tokens) == (1, 1, 2)
-    assert (longer_wrong.shared, longer_wrong.shared_negative) == (1, 0)
-    assert longer_right.penalised == 4 and longer_wrong.penalised == 0
+    assert [longer_right[name] for name in ("shared", "shared_negative", "shared_tokens")] == [1, 1, 2]
+    assert [longer_wrong[name] for name in ("shared", "shared_negative")] == [1, 0]
+    assert longer_right["penalised"] == 4 and longer_wrong["penalised"] == 0
     # The same lengths balance: the net is 0, which is no penalty.
     even = count_conflicts(rollout_of([[1, 2, 3], [1, 2, 4]], [1.0, 0.0], 2))
-    assert even.penalised == even.shared_negative == 0 and even.prefix == 4
+    assert even["penalised"] == even["shared_negative"] == 0 and even["prefix"] == 4
     assert summarize_conflicts(even)["push_gtpo_over_grpo"] == pytest.approx(1)
 
 
 def test_tallies_add_up() -> None:
     rows, rewards = random_rows(3)
     whole = count_conflicts(rollout_of(rows, rewards, 4))
-    parts = (count_conflicts(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
-    halves = sum(parts, Tally())
+    halves = add_tallies([count_conflicts(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8)])
     assert summarize_conflicts(halves) == pytest.approx(summarize_conflicts(whole))
-    assert (halves.prefix_ids, halves.suffix_spans) == (whole.prefix_ids, whole.suffix_spans)
+    assert halves["prefix_ids"] == whole["prefix_ids"] and halves["suffix_spans"] == whole["suffix_spans"]
 
 
 def test_where_pushes_balance_rounding_is_no_push_down() -> None:

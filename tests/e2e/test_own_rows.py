@@ -123,7 +123,7 @@ def test_the_rows_that_a_run_was_trained_on_mean_its_test_rows(
     for words in (["--data", "rows.jsonl", "--split", "all"], ["--data", "same.jsonl"]):
         result, err = call("eval", "a", *words)
         assert (result["split"], result["trained_on"]) == ("all", trained)
-        assert f"{trained} of these {ROWS} problems are training problems of a; --split test leaves them out" in err
+        assert f"{trained} of these {ROWS} problems are training problems of a; --split test leaves out" in err
     _, err = call("eval", "a", "--data", "same.jsonl", "--split", "test")
     assert "training problems" not in err
 

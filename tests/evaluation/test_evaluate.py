@@ -41,10 +41,12 @@ def loaded(models: list[Path]) -> Iterator[list[tuple[Any, Any]]]:
 
 
 def run(loaded: tuple[Any, Any], task: Task, problems: list[Problem], settings: EvalSettings, folder: Path) -> Any:
-    from rlvr_cli.evaluation.evaluate import evaluate
+    from rlvr_cli.evaluation.evaluate import evaluate_with
+    from rlvr_cli.evaluation.sampling import LocalSampler
 
     steps: list[Any] = []
-    result = evaluate(*loaded, task, problems, settings, folder, steps.append).result
+    sampler = LocalSampler(*loaded, settings.engine)
+    result = evaluate_with(sampler, task, problems, settings, folder, steps.append).result
     return result, steps
 
 
@@ -179,11 +181,12 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.evaluation.evaluate import evaluate
+from rlvr_cli.evaluation.evaluate import evaluate_with
+from rlvr_cli.evaluation.sampling import LocalSampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.load import load_model
 
-model, tokenizer = load_model(sys.argv[1])
+sampler = LocalSampler(*load_model(sys.argv[1]))
 task = KnightsAndKnaves(style="compact")
 settings = EvalSettings(problems=5, samples=4, pass_at=(1, 4), max_new_tokens=10, batch=6)
 
@@ -191,7 +194,7 @@ def die(progress):
     if progress.done >= 13:
         os.kill(os.getpid(), signal.SIGKILL)
 
-evaluate(model, tokenizer, task, task.problems("test", 5, 0), settings, Path(sys.argv[2]), die)
+evaluate_with(sampler, task, task.problems("test", 5, 0), settings, Path(sys.argv[2]), die)
 """
 
 

@@ -32,9 +32,9 @@ from rlvr_cli.evaluation.served.options import api_key, option_problems
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, text_prompts
 from rlvr_cli.evaluation.served.sampler import ServedSampler, run_concurrently
 from rlvr_cli.evaluation.served.server import Client, Server
+from rlvr_cli.models.load import ModelFacts, load_facts
 from rlvr_cli.models.sampling.engine import SamplingParams, StopStrings
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.models.tokenizer import ModelFacts, load_facts
 from rlvr_cli.tasks import kk_compact as compact
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
@@ -208,13 +208,13 @@ def test_what_prompts_need_is_read_without_weights_of_an_adapter_from_its_base(t
         shutil.copy(path, tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "base.json").write_text(json.dumps({"name": "lab"}), encoding="utf-8")
-    facts = load_facts(str(tmp_path), False, revision=None)
+    facts = load_facts(str(tmp_path))
     assert facts.style == "compact"
-    assert facts.stops == load_facts(str(lab), False, revision=None).stops == (facts.tokenizer.eos_token_id,)
+    assert facts.stops == load_facts(str(lab)).stops == (facts.tokenizer.eos_token_id,)
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "adapter_config.json").unlink()
-    with pytest.raises(UserError, match="the tokenizer of"):
-        load_facts(str(tmp_path), False, revision=None)
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_facts(str(tmp_path))
 
 
 class Tagged:

@@ -43,13 +43,15 @@ def test_samples_of_a_problem_stay_together_and_neighbours_go_apart() -> None:
 @pytest.fixture(scope="module")
 def folders(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Evaluations of a model: in one process; in two; in two, which find the beginning, or every third sample."""
-    from rlvr_cli.evaluation.evaluate import evaluate
+    from rlvr_cli.evaluation.evaluate import evaluate_with
+    from rlvr_cli.evaluation.sampling import LocalSampler
     from rlvr_cli.models.load import load_model
 
     root = tmp_path_factory.mktemp("together")
     found = {name: root / name for name in ("one", "two", "begun", "gaps", "done")}
     task = KnightsAndKnaves(style="compact")
-    evaluate(*load_model(str(models[0])), task, task.problems("test", PROBLEMS, 0), SETTINGS, found["one"])
+    sampler = LocalSampler(*load_model(str(models[0])))
+    evaluate_with(sampler, task, task.problems("test", PROBLEMS, 0), SETTINGS, found["one"])
     lines = (found["one"] / "samples.jsonl").read_text().splitlines(keepends=True)
     # As a kill leaves it: whole lines, and the beginning of one.
     for name, left in (("begun", [*lines[:9], lines[9][:30]]), ("gaps", lines[::3]), ("done", lines)):

@@ -235,7 +235,7 @@ def test_an_adapter_that_does_not_fit_or_is_damaged_is_one_message(saved: tuple[
     for number, (damage, message) in enumerate(
         (
             (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "is damaged"),
-            (lambda folder: (folder / "adapter_model.safetensors").unlink(), "no adapter_model.safetensors"),
+            (lambda folder: (folder / "adapter_model.safetensors").unlink(), "adapter_model.safetensors is missing"),
             (lambda folder: (folder / "base.json").write_text("[]"), "has no base model"),
             (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
             (without_a_layer, "does not fit"),

@@ -64,7 +64,7 @@ def test_as_many_parameters_as_the_model_has(family: str, options: dict[str, Any
     assert found.kv_bytes_per_token(2) == 2 * 3 * 2 * options.get("head_dim", 8) * 2
     assert found.outside_embedding == found.parameters - found.embedding * (1 if tied else 2)
     linear = [layer for name, layer in model.named_modules() if name.endswith("_proj")]
-    assert found.linear_parameters == sum(layer.weight.numel() for layer in linear)
+    assert found.linear_parameters() == sum(layer.weight.numel() for layer in linear)
     rank = 4
     assert found.adapter_parameters(rank) == sum(rank * (x.in_features + x.out_features) for x in linear)
     attention = [layer for name, layer in model.named_modules() if name.endswith(("q_proj", "v_proj"))]

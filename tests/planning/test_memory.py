@@ -272,7 +272,7 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
         live += event.nbytes()
         most = max(most, live)
     # Of small models the sampler copies the layers that follow a norm, whose weight is multiplied into them.
-    folded = architecture.count_linear_parameters(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"])
+    folded = architecture.linear_parameters(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"])
     most -= 4 * (folded + architecture.embedding)
     training = Training(1, prompt, new, autocast=False, gpu=False)
     found = estimate_memory(architecture, training, Sampling("local", rows, group=group))

@@ -17,8 +17,8 @@ from rlvr_cli.evaluation.served.options import Say
 from rlvr_cli.evaluation.served.prompts import chat_prompts, prompt_hash, prompt_text, text_prompts
 from rlvr_cli.evaluation.served.server import Client, Server
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.models.load import ModelFacts
 from rlvr_cli.models.sampling.engine import SamplingParams, StopStrings
-from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, response_text
 from rlvr_cli.tasks.problem import Problem
 

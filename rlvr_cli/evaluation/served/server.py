@@ -16,8 +16,8 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean, shorten
 from rlvr_cli.evaluation.served.kinds import Prompt, ServedCompletion, parse_completion, request_body
 from rlvr_cli.evaluation.served.options import Say, api_key, server_url
+from rlvr_cli.models.load import ModelFacts
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.models.tokenizer import ModelFacts
 
 # Maximum size of a response.
 MOST_BYTES = 64 * 2**20

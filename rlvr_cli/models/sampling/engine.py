@@ -33,7 +33,7 @@ class StopStrings:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Sampling parameters. Raises ValueError for a value out of range.
+    """Sampling parameters, within the bounds that the configuration checks.
 
     Attributes:
         max_new_tokens: maximum tokens of a completion.
@@ -61,22 +61,6 @@ class SamplingParams:
     stop: StopStrings | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1; got {self.max_new_tokens}")
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be at least 0 (greedy); got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1; got {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be at least 0 (all tokens); got {self.top_k}")
-        if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p must be from 0 (all tokens) to 1; got {self.min_p}")
-        if self.repetition_penalty <= 0:
-            raise ValueError(f"repetition_penalty must be above 0 (1 = none); got {self.repetition_penalty}")
-        if self.max_rows is not None and self.max_rows < 1:
-            raise ValueError(f"max_rows must be at least 1; got {self.max_rows}")
 
     @property
     def whole_distribution(self) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.sampling.decoder import Cache, Decoder, row_memory, unsupported_reason
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, concatenate
-from rlvr_cli.models.sampling.memory import MAX_ROWS, explain_out_of_memory, usable_bytes
+from rlvr_cli.models.sampling.memory import MAX_ROWS, USABLE_SHARE, explain_out_of_memory
 from rlvr_cli.models.sampling.rng import draw_tokens, keep_likely, penalize, uniforms
 
 # Bytes of keys and values of a batch on a CPU, to fit its cache. On the lab half the size takes a fifth more CPU time,
@@ -101,7 +101,7 @@ def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: Sampling
         return len(prompts)
     memory, longest = row_memory(model), max(map(len, prompts))
     is_small = device.type == "cpu" and sum(weight.nbytes for weight in model.parameters()) < _SMALL_WEIGHTS
-    room = usable_bytes(free) / (torch.get_num_threads() if is_small else 1) - memory.prompts(
+    room = USABLE_SHARE * free / (torch.get_num_threads() if is_small else 1) - memory.prompts(
         sum(map(len, {tuple(prompt) for prompt in prompts})), longest
     )
     copies = not params.whole_distribution

@@ -40,11 +40,6 @@ def activation_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, 
     return element * (2 * hidden + (heads + 2 * kv_heads) * head_dim + 3 * intermediate)
 
 
-def usable_bytes(free: int) -> float:
-    """Return the bytes of the ``free`` memory that sampling may use."""
-    return USABLE_SHARE * free
-
-
 @dataclass(frozen=True)
 class RowMemory:
     """The memory in bytes that a model needs to sample.

@@ -307,12 +307,8 @@ def test_rows_are_handed_over_as_they_end_and_whoever_refuses_them_ends_the_samp
 def test_what_cannot_be_sampled_is_refused() -> None:
     model = make("qwen3")
     for options, message in (
-        ({"max_new_tokens": 0}, "max_new_tokens"),
-        ({"temperature": -1.0}, "temperature"),
-        ({"top_p": 0.0}, "top_p"),
         ({"keys": [1]}, "keys"),
         ({"prompts": [[]], "keys": [1]}, "without tokens"),
-        ({"max_rows": 0}, "max_rows"),
     ):
         with pytest.raises(ValueError, match=message):
             run(model, **options)

@@ -19,9 +19,9 @@ from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.sampling import VllmSampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models import libraries
+from rlvr_cli.models.load import load_facts
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.vllm import fetch_model_folder, generate_with_vllm, load_vllm
-from rlvr_cli.models.tokenizer import load_facts
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
@@ -111,7 +111,7 @@ def test_without_the_package_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_path: Path) -> None:
     folder = fetch_model_folder("lab", None)
-    facts = load_facts(str(folder), False, revision=None)
+    facts = load_facts(str(folder))
     task = KnightsAndKnaves().for_model(facts.style)
     settings = EvalSettings(problems=3, samples=2, pass_at=(1, 2), temperature=0.5, max_new_tokens=9, engine="vllm")
     sampler = VllmSampler(FakeLLM(), facts, folder)
