@@ -186,6 +186,7 @@ class PolicyTrainer(GRPOTrainer):
             **others,
         )
         keep_generation_config(self.model)
+        self.pad_token_id = int(self._tokenizer.pad_token_id)
         if correct is not None and correct not in self.reward_func_names:
             names = self.reward_func_names
             hint = f"{did_you_mean(correct, names)} Allowed: {', '.join(names)}."
@@ -219,11 +220,7 @@ class PolicyTrainer(GRPOTrainer):
         if self.method.advantage.needs_teacher:
             self._prepare_teacher(teacher)
         self.scoring = Scoring(
-            self.method,
-            self.forward,
-            group_size=self.group_size,
-            several_steps=self.steps_per_rollout > 1,
-            correct_above=correct_above,
+            self,
             compare_sampler=correction is not None or self.meter.mismatch,
             # With weights for the sampler, the old log-probs must be the trainer's.
             trust_sampler_log_probs=sampler_exact and correction is None,
@@ -349,26 +346,22 @@ class PolicyTrainer(GRPOTrainer):
 
     def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Collect and score the rollout; return its rows from all processes, with advantages."""
-        pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
+        samples = self.method.initial_entropy_samples
         if self.rollouts is None:
             batch = None
             local_rows, rewards = self._sample_with_trl(inputs)
         else:
             if samples is not None and self.scoring.initial_entropy is None:
-                entropy = self.scoring.measure_initial_entropy(self.rollouts, samples, self.model, pad_id)
-                self.on_initial_entropy_measured(entropy)
+                self.on_initial_entropy_measured(self.scoring.measure_initial_entropy(samples))
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
-            local_rows = self._pad_batch(batch, pad_id)
-            rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
-            rewards = self.accelerator.gather(rewards)
-        local_rows |= self.scoring.compute_columns(
-            local_rows, batch, self.model, self._reference_log_probs, self._teacher_log_probs
-        )
+            local_rows = self._pad_batch(batch)
+            rewards = self._gather_numbers(batch.rewards)
+        local_rows |= self.scoring.compute_columns(local_rows, batch)
         if batch is not None:
             self.on_rollout_collected(batch, local_rows)
-        rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, self._advantage_inputs(batch))
+        rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, self.pad_token_id)
+        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, **self._advantage_inputs(batch))
         self.rollout_metrics = self.method.advantage.metrics(rollout)
         self.meter.add_rollout()
         policy_rollout = dataclasses.replace(rollout, mask=policy_mask(rows))
@@ -384,20 +377,23 @@ class PolicyTrainer(GRPOTrainer):
     def _advantage_inputs(self, batch: RolloutBatch | None) -> dict[str, Tensor]:
         """Return what the advantage reads besides the rewards, from all processes; ``batch`` None: from TRL."""
         device, advantage = self.args.device, self.method.advantage
+        if advantage.needs_greedy and batch is not None:
+            return {"greedy_rewards": self._gather_numbers(batch.greedy_rewards)}
+        if not advantage.needs_parts:
+            return {}
         if batch is None:
-            weights = self.reward_weights.to(device)
-            return {"parts": self._trl_parts, "part_weights": weights} if advantage.needs_parts else {}
-        columns: dict[str, list[Any]] = {"parts": batch.parts} if advantage.needs_parts else {}
-        columns |= {"greedy_rewards": batch.greedy_rewards} if advantage.needs_greedy else {}
-        inputs = {
-            name: self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=device))
-            for name, values in columns.items()
-        }
-        return inputs | ({"part_weights": torch.tensor(batch.part_weights, device=device)} if batch.parts else {})
+            return {"parts": self._trl_parts, "part_weights": self.reward_weights.to(device)}
+        weights = torch.tensor(batch.part_weights, device=device)
+        return {"parts": self._gather_numbers(batch.parts), "part_weights": weights}
 
-    def _pad_batch(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
+    def _gather_numbers(self, values: Sequence[Any]) -> Tensor:
+        """Return the float32 numbers of the rows of all processes; a collective operation."""
+        numbers: Tensor = self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=self.args.device))
+        return numbers
+
+    def _pad_batch(self, batch: RolloutBatch) -> TensorRows:
         """Return the padded rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
-        rows = pad_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+        rows = pad_rows(batch.prompt_ids, batch.completion_ids, self.pad_token_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
         self.state.num_input_tokens_seen += int(self.accelerator.reduce(tokens, reduction="sum"))
@@ -485,7 +481,7 @@ class PolicyTrainer(GRPOTrainer):
         self._log_advantages([math.nan] * len(self._trl_rewards))
         return None, None, None
 
-    def _reference_log_probs(self, rows: TensorRows) -> Tensor:
+    def reference_log_probs(self, rows: TensorRows) -> Tensor:
         forward = self.forward.without_value_head()
         if self.ref_model is not None:
             return forward.infer(self.ref_model, rows).log_probs
@@ -510,7 +506,7 @@ class PolicyTrainer(GRPOTrainer):
         else:
             self.teacher = self.accelerator.prepare_model(teacher, evaluation_mode=True)
 
-    def _teacher_log_probs(self, rows: TensorRows) -> Tensor:
+    def teacher_log_probs(self, rows: TensorRows) -> Tensor:
         return self.teacher_forward.infer(self.teacher, rows).log_probs
 
     def _store_rollout(self, rollout: Rollout, advantages: Tensor) -> None:
