@@ -247,31 +247,22 @@ class PolicyTrainer(GRPOTrainer):
             return
         if settings and not method.needs_correct:
             raise ValueError(f"{settings[0]} has no effect: {method.name} does not train by correctness. Remove it.")
-        if method.advantage.needs_greedy:
+        reward, samples = method.reward, method.initial_entropy_samples
+        of_runs = {
+            "a greedy completion of every prompt": method.advantage.needs_greedy,
+            f"a task's verdicts, which it flips (reward.noise={reward.noise:g})": reward.noise > 0,
+            f"a task's verdicts, which it replaces (reward.source={reward.source})": reward.is_control,
+            f"samples before training (shaping.entropy_filter.samples={samples})": samples is not None,
+        }
+        if requirements := [text for text, is_needed in of_runs.items() if is_needed]:
             raise ValueError(
-                f"method {method.name} needs a greedy completion of every prompt, which TRL's generation does not "
-                f"sample. Use `rlvr train --method {method.name}`, or another method."
+                f"method {method.name} needs {requirements[0]}, and TRL's generation and reward functions have none. "
+                f"Use `rlvr train --method {method.name}`, or another method."
             )
         if self.correction is not None:
             raise ValueError(
                 "correction needs the sampler's log-probs, which TRL's generation does not return. Remove it: with "
                 "use_vllm=True, vllm_importance_sampling_mode in args is TRL's own."
-            )
-        if method.reward.noise > 0:
-            raise ValueError(
-                f"method {method.name} flips the verdicts of a task's verifier "
-                f"(reward.noise={method.reward.noise:g}), and reward functions have none. Flip "
-                "the rewards in the functions."
-            )
-        if method.reward.is_control:
-            raise ValueError(
-                f"method {method.name} replaces the verdicts of a task's verifier (reward.source="
-                f"{method.reward.source}), and reward functions have none. Write the control as a reward function."
-            )
-        if method.initial_entropy_samples is not None:
-            raise ValueError(
-                f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
-                "own generation does not. Remove it, so that the first rollout is measured."
             )
 
     # --- hooks of a run ----------------------------------------------------------------------------------------
