@@ -47,16 +47,11 @@ class PlotRequest:
 def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str], spread: float | None) -> PlotRequest:
     """Validate the arguments of the command.
 
-    An option takes a single value, so `--old-prob 0.1 0.5 0.9` leaves 0.5 and 0.9 in ``names``; they are parsed as
-    probabilities.
-
     Raises:
         UserError: an unknown method, too many curves, a value out of range, or an invalid path.
     """
-    numbers = [word for word in names if old_probs and _is_number(word)]
-    methods = [word for word in names if word not in numbers]
-    values = [number for text in (*old_probs, *numbers) for number in text.split(",") if number.strip()]
-    configs = {config.name: config for config in map(policy_config, methods)}
+    values = [number for text in old_probs for number in text.split(",") if number.strip()]
+    configs = {config.name: config for config in map(policy_config, names)}
     if not configs:
         raise UserError("no method to draw. Name one or more, as in `rlvr methods plot dgpo gppo cispo grpo`.")
     lines = sum(2 if _draws_two_lines(config) else 1 for config in configs.values())
@@ -74,18 +69,13 @@ def _draws_two_lines(config: Method) -> bool:
     return getattr(config.policy_loss, "eps_high_entropy", None) is not None
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
 def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:
     probabilities = []
     for text in values:
-        value = float(text) if _is_number(text) else math.nan
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
         if not 0 < value <= 1:
             raise UserError(f"--old-prob {text}: must be a probability, above 0 and at most 1, as in 0.1,0.5,0.9.")
         probabilities.append(value)

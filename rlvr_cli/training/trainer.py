@@ -505,13 +505,14 @@ class PolicyTrainer(GRPOTrainer):
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
         local = slice(process * count, (process + 1) * count)
-        values = None
+        others = {}
         if rollout.values is not None:
             # A row without tokens has no prediction.
-            has_tokens = rollout.mask.any(dim=1)
-            values = torch.where(has_tokens, rollout.row_mean(rollout.values), torch.nan)[local].tolist()
-        terms = None if rollout.length_terms is None else rollout.length_terms[local].tolist()
-        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), values, terms)
+            others["value"] = torch.where(rollout.mask.any(dim=1), rollout.row_mean(rollout.values), torch.nan)
+        if rollout.length_terms is not None:
+            others["length_reward"] = rollout.length_terms
+        columns = {name: column[local].tolist() for name, column in others.items()}
+        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), **columns)
 
     # --- update ------------------------------------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ class ScriptedRollouts:
             greedy_rewards=[float(row // SHARING % 3) for row in range(self.rows)[rows]],
         )
 
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], *others: Sequence[float] | None) -> None:
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], **others: Sequence[float]) -> None:
         self.advantages = list(advantages)
 
 
