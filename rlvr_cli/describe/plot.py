@@ -54,7 +54,7 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
     configs = {config.name: config for config in map(policy_config, names)}
     if not configs:
         raise UserError("no method to draw. Name one or more, as in `rlvr methods plot dgpo gppo cispo grpo`.")
-    lines = sum(2 if _draws_two_lines(config) else 1 for config in configs.values())
+    lines = sum(1 + config.policy_loss.needs_entropies for config in configs.values())
     if lines > len(COLOURS):
         raise UserError(
             f"{lines} curves in one figure; at most {len(COLOURS)} are allowed (a method whose weight depends on "
@@ -63,10 +63,6 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
     path = out or Path(f"weights-{'-'.join(configs)}.png")
     check_path(path)
     return PlotRequest(tuple(configs.values()), path, _parse_probabilities(values), _check_spread(spread))
-
-
-def _draws_two_lines(config: Method) -> bool:
-    return getattr(config.policy_loss, "eps_high_entropy", None) is not None
 
 
 def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:

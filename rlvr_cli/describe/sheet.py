@@ -143,7 +143,7 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
     check_user_parts(config)
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
-        parameters = tuple(_sft_parameter(config, key) for key in keys)
+        parameters = tuple(_parameter(presets, config, "", key, type(config)()) for key in keys)
         yield MethodChoice("method", "no rollouts", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
@@ -165,15 +165,9 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
         yield MethodChoice(choice, decides, kind, source, file, parameters)
 
 
-def _sft_parameter(config: Section, key: str) -> Parameter:
-    field = type(config).model_fields[key]
-    default = field.get_default(call_default_factory=True)
-    return Parameter(f"method.{key}", getattr(config, key), default, field.description or "", DEFAULT, "")
-
-
 def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: str, defaults: Section) -> Parameter:
     field = type(section).model_fields[key]
-    dotted = f"{prefix}.{key}"
+    dotted = f"{prefix}.{key}" if prefix else key
     set_by, source = _setter(presets, dotted)
     return Parameter(
         key=f"method.{dotted}",

@@ -62,15 +62,6 @@ class Curves:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """A line of the chart: a method, and the kind of token if its weight depends on entropy."""
-
-    method: Method
-    label: str
-    high_entropy: bool | None = None
-
-
 def weight_curves(
     methods: Sequence[Method], old_probs: Sequence[float], *, spread: float = SPREAD, span: tuple[float, float] = RATIOS
 ) -> Curves:
@@ -83,10 +74,10 @@ def weight_curves(
     curves = [
         curve
         for method in methods
-        for variant in _variants(method)
+        for high_entropy in ((False, True) if method.policy_loss.needs_entropies else (None,))
         for old_prob in old_probs
         for sign in method.advantage.signs
-        if (curve := _make_curve(variant, sign, old_prob, spread, span)) is not None
+        if (curve := _make_curve(method, high_entropy, sign, old_prob, spread, span)) is not None
     ]
     return Curves(tuple(curves), tuple(_merge_notes(methods, spread)))
 
@@ -113,7 +104,7 @@ def effective_weight(
 
 
 def _make_curve(
-    variant: _Variant, sign: int, old_prob: float, spread: float, span: tuple[float, float]
+    method: Method, high_entropy: bool | None, sign: int, old_prob: float, spread: float, span: tuple[float, float]
 ) -> WeightCurve | None:
     highest = min(span[1], 1 / old_prob)
     if highest <= span[0]:
@@ -121,9 +112,7 @@ def _make_curve(
     grid = span[0] * torch.logspace(0, 1, _POINTS, base=highest / span[0], dtype=torch.float64)
 
     def weigh(ratios: Tensor) -> tuple[Tensor, tuple[float, float]]:
-        return effective_weight(
-            variant.method, ratios, old_prob, sign, spread=spread, high_entropy=variant.high_entropy
-        )
+        return effective_weight(method, ratios, old_prob, sign, spread=spread, high_entropy=high_entropy)
 
     low, high = weigh(grid[:1])[1]
     # Points on both sides of each bound draw the jump exactly.
@@ -132,17 +121,9 @@ def _make_curve(
     ratios = torch.cat([grid, inside]).sort().values
     weights = weigh(ratios)[0]
     # Unclipped weights have bounds for statistics only.
-    region = None if isinstance(variant.method.policy_loss, Unclipped) else (low, high)
-    return WeightCurve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
-
-
-def _variants(method: Method) -> list[_Variant]:
-    if not method.policy_loss.needs_entropies:
-        return [_Variant(method, method.name)]
-    return [
-        _Variant(method, f"{method.name} (low entropy)", high_entropy=False),
-        _Variant(method, f"{method.name} (high entropy)", high_entropy=True),
-    ]
+    region = None if isinstance(method.policy_loss, Unclipped) else (low, high)
+    kind = "" if high_entropy is None else " (high entropy)" if high_entropy else " (low entropy)"
+    return WeightCurve(f"{method.name}{kind}", sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
 
 def _make_probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entropy: bool | None) -> Tokens:

@@ -95,10 +95,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         # With vLLM, the second rollout (also after a resume) is the first that shows whether weights are updated.
         self._last_check: SamplerCheck | None = None
         self._pending_checks = ["sampler_check", *["sampler_check_after_update"] * config.rollout.uses_vllm]
-        self.alerts = TrainingAlerts(
-            config, self.batch, self.run, self.reporter, self.accelerator, self.args.learning_rate
-        )
-        self.recorder.alerts = self.alerts
+        self.alerts = self.recorder.alerts = TrainingAlerts(self)
 
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:

@@ -336,15 +336,12 @@ def _train(
 
 def _announcement(run: RunDir, prepared: PreparedRun) -> str:
     config, batch = prepared.config, prepared.config.batch
-    work = prepared.announcement(
-        f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
-    )
     processes = f" in {batch.processes} processes" if batch.processes > 1 else ""
     rows = config.task.describe_data()
     return (
         f"run {run.path}{processes}: {config.method.name} on "
         f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "
-        f"{config.run.seed}, {work}" + (f"\n{rows}" if rows else "")
+        f"{config.run.seed}, {prepared.announcement()}" + (f"\n{rows}" if rows else "")
     )
 
 

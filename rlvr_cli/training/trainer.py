@@ -175,7 +175,7 @@ class PolicyTrainer(GRPOTrainer):
         self.value_head, others = attach_value_head(self.method, model, arguments, others)
         super().__init__(
             model,
-            _reward_placeholder if rollouts is not None else reward_funcs if rewarded else _no_reward,
+            reward_funcs if rewarded and rollouts is None else _no_reward,
             arguments,
             train_dataset,
             eval_dataset,
@@ -201,7 +201,7 @@ class PolicyTrainer(GRPOTrainer):
         if self.args.device.type == "cuda":
             disable_cudnn_attention()
         if self.value_head is not None:
-            self.value_head.unfreeze()
+            self.value_head.layer.requires_grad_()  # PEFT freezes it with the rest of the model
         self.forward = PolicyForward(
             self.accelerator,
             self.temperature,
@@ -473,7 +473,7 @@ class PolicyTrainer(GRPOTrainer):
         return None, None, None
 
     def reference_log_probs(self, rows: TensorRows) -> Tensor:
-        forward = self.forward.without_value_head()
+        forward = dataclasses.replace(self.forward, value_head=None)
         if self.ref_model is not None:
             return forward.infer(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
@@ -718,10 +718,5 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float]:
-    """Placeholder: TRL requires a reward function, and the method reads no reward."""
+    """Stand for TRL's required reward function if the method reads no reward, or collected rollouts have theirs."""
     return [0.0] * len(completions)
-
-
-def _reward_placeholder(**columns: Any) -> list[float]:
-    """Placeholder: TRL requires a reward function, and collected rollouts have rewards."""
-    raise AssertionError("rollouts have rewards")
