@@ -62,7 +62,10 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
         )
     path = out or Path(f"weights-{'-'.join(configs)}.png")
     check_path(path)
-    return PlotRequest(tuple(configs.values()), path, _parse_probabilities(values), _check_spread(spread))
+    spread = SPREAD if spread is None else spread
+    if not 0 <= spread < 1:
+        raise UserError(f"--spread {spread:g}: must be at least 0 and below 1.")
+    return PlotRequest(tuple(configs.values()), path, _parse_probabilities(values), spread)
 
 
 def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:
@@ -78,14 +81,6 @@ def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:
     if len(set(probabilities)) > MOST_OLD_PROBS:
         raise UserError(f"--old-prob: must be at most {MOST_OLD_PROBS} probabilities; got {len(set(probabilities))}.")
     return tuple(dict.fromkeys(probabilities)) or OLD_PROBS
-
-
-def _check_spread(value: float | None) -> float:
-    if value is None:
-        return SPREAD
-    if not 0 <= value < 1:
-        raise UserError(f"--spread {value:g}: must be at least 0 and below 1.")
-    return value
 
 
 def plot_weights(request: PlotRequest) -> Curves:
@@ -143,10 +138,12 @@ def weight_chart(drawn: Curves) -> alt.TopLevelMixin:
     ]
     body = alt.vconcat(*pairs) if single else alt.vconcat(*map(alt.hconcat, pairs[::2], pairs[1::2]))
     where = f"p = {old_probs[0]:g}" if single else "p of each row"
+    width = 110 if single else 180
+    notes = [line for note in drawn.notes for line in textwrap.wrap(note, width, subsequent_indent="    ")]
     return body.properties(
         title=alt.TitleParams(
             f"Token weight over the ratio;  old probability {where}",
-            subtitle=[_legend(drawn.curves), *_wrapped(drawn.notes, 110 if single else 180)],
+            subtitle=[_legend(drawn.curves), *notes],
             fontSize=14,
             subtitleColor=MUTED,
         )
@@ -247,7 +244,3 @@ def _region_text(regions: Sequence[tuple[float, float]]) -> str:
         return "s"
     low, high = regions[0]
     return f" {max(low, 0):g} to {'∞' if math.isinf(high) else f'{high:g}'}"
-
-
-def _wrapped(notes: Sequence[str], width: int) -> list[str]:
-    return [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="    ")]

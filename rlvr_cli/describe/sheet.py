@@ -39,15 +39,10 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key of a method.
+    """A key of a method, as in an override: `method.policy_loss.n`.
 
-    Attributes:
-        key: as in an override, `method.policy_loss.n`.
-        value: with this method.
-        default: of the schema, for this kind.
-        meaning: one sentence.
-        set_by: the method or modifier that set it, or `default`.
-        source: reference of the value; empty if only the schema sets it.
+    ``set_by``: the method or modifier that set it, or `default`. ``source``: reference of the value; empty if only the
+    schema sets it.
     """
 
     key: str
@@ -60,15 +55,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A choice of the configuration.
+    """A choice of the configuration, as `policy_loss`, and what it decides, in words.
 
-    Attributes:
-        name: `policy_loss`.
-        decides: what is chosen, in words.
-        kind: the chosen kind; None without kinds.
-        source: reference of the kind; empty if only the schema sets it.
-        file: the module that computes it, or None.
-        parameters: its keys except the kind.
+    ``kind``: the chosen one; None without kinds. ``source``: its reference, as that of a parameter. ``file``: the
+    module that computes it, or None. ``parameters``: the keys except the kind.
     """
 
     name: str

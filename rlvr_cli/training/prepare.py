@@ -218,7 +218,13 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         in_4_bits=config.model.adapter.kind == "qlora",
     )
     if config.update.dropout:
-        _check_dropout(config, model)
+        from rlvr_cli.training.dropout import find_dropouts
+
+        if not find_dropouts(model):
+            raise UserError(
+                f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Remove "
+                "it; adapters have model.adapter.dropout."
+            )
     base, without_adapter = _describe_adapters(config, model, dtype)
     task = config.task.for_model(prompt_style(model.config))
     policy = config.method.policy
@@ -267,16 +273,6 @@ def _choose_dtype(config: Config, device: str) -> str:
 
     frozen = config.model.adapter.kind != "none"
     return "bfloat16" if frozen and device.startswith("cuda") and has_bfloat16() else "float32"
-
-
-def _check_dropout(config: Config, model: Any) -> None:
-    from rlvr_cli.training.dropout import find_dropouts
-
-    if not find_dropouts(model):
-        raise UserError(
-            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Remove it; "
-            "adapters have model.adapter.dropout."
-        )
 
 
 def _describe_adapters(config: Config, model: Any, dtype: str) -> tuple[AdapterBase | None, tuple[str, ...]]:
