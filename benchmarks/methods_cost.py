@@ -104,7 +104,7 @@ class Recorded:
             greedy_rewards=[0.0] * len(rewards),
         )
 
-    def store(self, *columns: Any) -> None:
+    def store(self, *columns: Any, **others: Any) -> None:
         pass
 
 

@@ -111,5 +111,5 @@ class Script:
         correct = [reward > 0 for reward in self.rewards]
         return RolloutBatch(self.prompts, self.completions, log_probs, entropies, rewards=self.rewards, correct=correct)
 
-    def store(self, *columns: Any) -> None:
+    def store(self, *columns: Any, **others: Any) -> None:
         pass

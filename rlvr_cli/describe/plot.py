@@ -47,19 +47,14 @@ class PlotRequest:
 def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str], spread: float | None) -> PlotRequest:
     """Validate the arguments of the command.
 
-    An option takes a single value, so `--old-prob 0.1 0.5 0.9` leaves 0.5 and 0.9 in ``names``; they are parsed as
-    probabilities.
-
     Raises:
         UserError: an unknown method, too many curves, a value out of range, or an invalid path.
     """
-    numbers = [word for word in names if old_probs and _is_number(word)]
-    methods = [word for word in names if word not in numbers]
-    values = [number for text in (*old_probs, *numbers) for number in text.split(",") if number.strip()]
-    configs = {config.name: config for config in map(policy_config, methods)}
+    values = [number for text in old_probs for number in text.split(",") if number.strip()]
+    configs = {config.name: config for config in map(policy_config, names)}
     if not configs:
         raise UserError("no method to draw. Name one or more, as in `rlvr methods plot dgpo gppo cispo grpo`.")
-    lines = sum(2 if config.policy_loss.needs_entropies else 1 for config in configs.values())
+    lines = sum(1 + config.policy_loss.needs_entropies for config in configs.values())
     if lines > len(COLOURS):
         raise UserError(
             f"{lines} curves in one figure; at most {len(COLOURS)} are allowed (a method whose weight depends on "
@@ -67,35 +62,25 @@ def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str
         )
     path = out or Path(f"weights-{'-'.join(configs)}.png")
     check_path(path)
-    return PlotRequest(tuple(configs.values()), path, _parse_probabilities(values), _check_spread(spread))
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+    spread = SPREAD if spread is None else spread
+    if not 0 <= spread < 1:
+        raise UserError(f"--spread {spread:g}: must be at least 0 and below 1.")
+    return PlotRequest(tuple(configs.values()), path, _parse_probabilities(values), spread)
 
 
 def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:
     probabilities = []
     for text in values:
-        value = float(text) if _is_number(text) else math.nan
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
         if not 0 < value <= 1:
             raise UserError(f"--old-prob {text}: must be a probability, above 0 and at most 1, as in 0.1,0.5,0.9.")
         probabilities.append(value)
     if len(set(probabilities)) > MOST_OLD_PROBS:
         raise UserError(f"--old-prob: must be at most {MOST_OLD_PROBS} probabilities; got {len(set(probabilities))}.")
     return tuple(dict.fromkeys(probabilities)) or OLD_PROBS
-
-
-def _check_spread(value: float | None) -> float:
-    if value is None:
-        return SPREAD
-    if not 0 <= value < 1:
-        raise UserError(f"--spread {value:g}: must be at least 0 and below 1.")
-    return value
 
 
 def plot_weights(request: PlotRequest) -> Curves:
@@ -153,10 +138,12 @@ def weight_chart(drawn: Curves) -> alt.TopLevelMixin:
     ]
     body = alt.vconcat(*pairs) if single else alt.vconcat(*map(alt.hconcat, pairs[::2], pairs[1::2]))
     where = f"p = {old_probs[0]:g}" if single else "p of each row"
+    width = 110 if single else 180
+    notes = [line for note in drawn.notes for line in textwrap.wrap(note, width, subsequent_indent="    ")]
     return body.properties(
         title=alt.TitleParams(
             f"Token weight over the ratio;  old probability {where}",
-            subtitle=[_legend(drawn.curves), *_wrapped(drawn.notes, 110 if single else 180)],
+            subtitle=[_legend(drawn.curves), *notes],
             fontSize=14,
             subtitleColor=MUTED,
         )
@@ -257,7 +244,3 @@ def _region_text(regions: Sequence[tuple[float, float]]) -> str:
         return "s"
     low, high = regions[0]
     return f" {max(low, 0):g} to {'∞' if math.isinf(high) else f'{high:g}'}"
-
-
-def _wrapped(notes: Sequence[str], width: int) -> list[str]:
-    return [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="    ")]

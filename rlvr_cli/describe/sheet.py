@@ -39,15 +39,10 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key of a method.
+    """A key of a method, as in an override: `method.policy_loss.n`.
 
-    Attributes:
-        key: as in an override, `method.policy_loss.n`.
-        value: with this method.
-        default: of the schema, for this kind.
-        meaning: one sentence.
-        set_by: the method or modifier that set it, or `default`.
-        source: reference of the value; empty if only the schema sets it.
+    ``set_by``: the method or modifier that set it, or `default`. ``source``: reference of the value; empty if only the
+    schema sets it.
     """
 
     key: str
@@ -60,15 +55,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A choice of the configuration.
+    """A choice of the configuration, as `policy_loss`, and what it decides, in words.
 
-    Attributes:
-        name: `policy_loss`.
-        decides: what is chosen, in words.
-        kind: the chosen kind; None without kinds.
-        source: reference of the kind; empty if only the schema sets it.
-        file: the module that computes it, or None.
-        parameters: its keys except the kind.
+    ``kind``: the chosen one; None without kinds. ``source``: its reference, as that of a parameter. ``file``: the
+    module that computes it, or None. ``parameters``: the keys except the kind.
     """
 
     name: str
@@ -143,7 +133,7 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
     check_user_parts(config)
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
-        parameters = tuple(_parameter(presets, config, "", key) for key in keys)
+        parameters = tuple(_parameter(presets, config, "", key, type(config)()) for key in keys)
         yield MethodChoice("method", "no rollouts", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
@@ -165,11 +155,9 @@ def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodC
         yield MethodChoice(choice, decides, kind, source, file, parameters)
 
 
-def _parameter(
-    presets: tuple[Preset, ...], section: Section, prefix: str, key: str, defaults: Section | None = None
-) -> Parameter:
+def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: str, defaults: Section) -> Parameter:
     field = type(section).model_fields[key]
-    dotted = f"{prefix}.{key}".lstrip(".")
+    dotted = f"{prefix}.{key}" if prefix else key
     set_by, source = _setter(presets, dotted)
     return Parameter(
         key=f"method.{dotted}",

@@ -89,7 +89,10 @@ def show_example(config: Task, seed: int, model: str | None = None) -> dict[str,
     style: str = DEFAULT_STYLE
     about: dict[str, Any] = {}
     if model is not None:
-        tokenizer, style = _tokenizer_and_style(model)
+        from rlvr_cli.models.load import load_model_config, load_tokenizer
+        from rlvr_cli.models.source import prompt_style
+
+        tokenizer, style = load_tokenizer(model), prompt_style(load_model_config(model))
     task = config.for_model(style)
     problem = _draw_problem(task, config.data, seed)
     responses = [*_worked_solutions(task, problem), NO_ANSWER]
@@ -108,13 +111,6 @@ def show_example(config: Task, seed: int, model: str | None = None) -> dict[str,
             {"response": response, "verdict": verdict_as_json(task.judge(problem, response))} for response in responses
         ],
     }
-
-
-def _tokenizer_and_style(model: str) -> tuple[Any, str]:
-    from rlvr_cli.models.load import load_facts
-
-    facts = load_facts(model)
-    return facts.tokenizer, facts.style
 
 
 def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:

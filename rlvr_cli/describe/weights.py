@@ -74,10 +74,10 @@ def weight_curves(
     curves = [
         curve
         for method in methods
-        for label, high_entropy in _token_kinds(method).items()
+        for high_entropy in ((False, True) if method.policy_loss.needs_entropies else (None,))
         for old_prob in old_probs
         for sign in method.advantage.signs
-        if (curve := _make_curve(method, label, high_entropy, sign, old_prob, spread, span)) is not None
+        if (curve := _make_curve(method, high_entropy, sign, old_prob, spread, span)) is not None
     ]
     return Curves(tuple(curves), tuple(_merge_notes(methods, spread)))
 
@@ -104,13 +104,7 @@ def effective_weight(
 
 
 def _make_curve(
-    method: Method,
-    label: str,
-    high_entropy: bool | None,
-    sign: int,
-    old_prob: float,
-    spread: float,
-    span: tuple[float, float],
+    method: Method, high_entropy: bool | None, sign: int, old_prob: float, spread: float, span: tuple[float, float]
 ) -> WeightCurve | None:
     highest = min(span[1], 1 / old_prob)
     if highest <= span[0]:
@@ -128,14 +122,8 @@ def _make_curve(
     weights = weigh(ratios)[0]
     # Unclipped weights have bounds for statistics only.
     region = None if isinstance(method.policy_loss, Unclipped) else (low, high)
-    return WeightCurve(label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
-
-
-def _token_kinds(method: Method) -> dict[str, bool | None]:
-    """Return the label of each line of a method, with its ``high_entropy`` (:func:`effective_weight`)."""
-    if not method.policy_loss.needs_entropies:
-        return {method.name: None}
-    return {f"{method.name} (low entropy)": False, f"{method.name} (high entropy)": True}
+    kind = "" if high_entropy is None else " (high entropy)" if high_entropy else " (low entropy)"
+    return WeightCurve(f"{method.name}{kind}", sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
 
 def _make_probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entropy: bool | None) -> Tokens:

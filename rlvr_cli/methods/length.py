@@ -15,7 +15,6 @@ Lmax. prime-rl scales its linear penalty by the group's mean reward, which for r
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
@@ -29,7 +28,7 @@ from rlvr_cli.methods.preset import Modifier, Paper
 Factor = Annotated[float, Field(gt=0.0, le=1e6)]
 
 
-class LengthReward(Choice, ABC):
+class LengthReward(Choice):
     """A term of the reward for the length; ``compares``: whether it compares a prompt's completions by verdict."""
 
     compares: ClassVar[bool] = False
@@ -40,18 +39,15 @@ class LengthReward(Choice, ABC):
         """Return a copy with Lmax = ``tokens``, which only ``overlong`` reads."""
         return self
 
-    @abstractmethod
     def terms(self, rollout: Rollout) -> Tensor:
         """Return (N,) the terms that are added to ``rollout.rewards``, in float64; 0 for rows whose reward is NaN."""
+        return torch.zeros_like(rollout.rewards, dtype=torch.float64)
 
 
 class NoLengthReward(LengthReward):
     """No term for the length."""
 
     kind: Literal["none"] = Field("none", description="none = rewards do not depend on the length.")
-
-    def terms(self, rollout: Rollout) -> Tensor:
-        return torch.zeros_like(rollout.rewards, dtype=torch.float64)
 
 
 class Overlong(LengthReward):

@@ -160,18 +160,13 @@ def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodNam
     own = {key for key, value in flatten(tables.methods[name.base].values).items() if plain.get(key, ...) != value}
     for number, later in enumerate(name.modifiers):
         keys = flatten(tables.modifiers[later].values).keys()
-        taken = own & keys
-        if taken:
-            raise ValueError(
-                f'"{text}": {name.base} and {later} cannot be combined: both set {_conflicting_section(taken)}. '
-                f"Write grpo+{later}, or keep {name.base} and override its keys"
-            )
-        for earlier in name.modifiers[:number]:
-            shared = flatten(tables.modifiers[earlier].values).keys() & keys
-            if shared:
+        others = {earlier: flatten(tables.modifiers[earlier].values).keys() for earlier in name.modifiers[:number]}
+        for earlier, taken in {name.base: own, **others}.items():
+            if shared := taken & keys:
+                remedy = f"Write grpo+{later}, or keep {earlier} and override its keys"
                 raise ValueError(
-                    f'"{text}": {earlier} and {later} cannot be combined: both set '
-                    f"{_conflicting_section(shared)}. Remove one"
+                    f'"{text}": {earlier} and {later} cannot be combined: both set {_conflicting_section(shared)}. '
+                    f"{remedy if earlier == name.base else 'Remove one'}"
                 )
     return name
 

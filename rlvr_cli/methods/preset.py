@@ -78,9 +78,11 @@ class Preset:
     def sources(self) -> Mapping[str, str]:
         return {key: source for key, (_, source) in self.sets.items()}
 
-    def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
-        """Yield its values on `task`, nested, in the order of merging."""
+    def values_for(self, task: str, base: str) -> Iterator[Values]:
+        """Yield its values on `task`, of a modifier those with the method `base`, nested, in the order of merging."""
         yield self.values
+        if base in (special := getattr(self, "for_base", {})):
+            yield nest(special[base])
         if task in self.for_task:
             yield nest(self.for_task[task])
 
@@ -118,10 +120,3 @@ class Modifier(Preset):
     """A change to a base method, joined with `+`. ``for_base``: base method -> values that replace those of `sets`."""
 
     for_base: Mapping[str, Values] = field(default_factory=dict)
-
-    def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
-        yield self.values
-        if base is not None and base in self.for_base:
-            yield nest(self.for_base[base])
-        if task in self.for_task:
-            yield nest(self.for_task[task])

@@ -66,7 +66,6 @@ class Checkpointer(TrainerCallback):
             counters = {
                 **position,
                 "skips": trainer.skips.count,
-                "processes": len(processes),
                 "executed": trainer.executed,
                 "deepspeed": trainer.args.deepspeed,
             }
@@ -187,11 +186,6 @@ class Checkpointer(TrainerCallback):
     def _restore(self, checkpoint: Path) -> None:
         trainer, inner = self.trainer, checkpoint / checkpoint_state.FOLDER
         counters = json.loads((inner / checkpoint_state.COUNTERS).read_text(encoding="utf-8"))
-        if counters["processes"] != trainer.accelerator.num_processes:
-            raise RunError(
-                f"{checkpoint}: the number of processes must be {counters['processes']}, as in its training; got "
-                f"{trainer.accelerator.num_processes}. Start that number of processes."
-            )
         if counters.get("deepspeed") != trainer.args.deepspeed:
             raise RunError(
                 f"{checkpoint} was written with another DeepSpeed configuration than "

@@ -92,10 +92,6 @@ class PolicyForward:
         """True for a sharded model, which all processes must call equally often."""
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
-    def without_value_head(self) -> PolicyForward:
-        """Return a copy for the reference policy."""
-        return dataclasses.replace(self, value_head=None)
-
     def __call__(
         self,
         model: Any,

@@ -70,15 +70,19 @@ class StepMeter:
         # `executed or Counter()` would discard an empty counter.
         self.executed: Counter[str] = Counter() if executed is None else executed
         self.entropy_coef = 0.0
-        self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
+        self._sums: dict[str, Tensor] = {}
+
+    def _add(self, values: Mapping[str, Tensor]) -> None:
+        """Add all numbers of each tensor to its sum, in float64."""
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.sum(dtype=torch.float64)
 
     def add_rollout(self) -> None:
         self.executed.update(self.method.rollout_terms())
 
     def begin_step(self, mask: Tensor) -> None:
         """Count the valid tokens (n, T) of the step's rows, some of which forward passes may skip."""
-        self._sums = self._sums.to(mask.device)
-        self._sums[0] += mask.sum(dtype=torch.float64)
+        self._add({"tokens": mask})
 
     def add(self, tokens: Tokens, pass_name: str, statistics: Tensor | None, value_loss: Tensor | None = None) -> None:
         """Add a micro-batch (detached) of the method's pass, and count the executed terms.
@@ -94,31 +98,23 @@ class StepMeter:
         # Centred at 1 and in float64, so that squares do not overflow and the variance near 1 keeps its precision.
         current, old = tokens.log_probs.double(), tokens.old_log_probs.double()
         drift = torch.expm1(current - old)
-
-        def total(values: Tensor, selected: Tensor = trained) -> Tensor:
-            return torch.where(selected, values, 0).sum(dtype=torch.float64)
-
-        reference = (
-            torch.zeros_like(drift) if tokens.ref_log_probs is None else k3(current, tokens.ref_log_probs.double())
-        )
-        sums = [
-            drift.new_zeros(()),  # counted by begin_step
-            (mask & (shaped.advantages != 0)).sum(dtype=torch.float64),
-            trained.sum(dtype=torch.float64),
-            total(drift),
-            total(drift.square()),
-            total((current.exp() - old.exp()).abs()),
-            total(k3(old, current)),
-            total(reference),
-            total(tokens.entropies) if self.entropies and tokens.entropies is not None else drift.new_zeros(()),
-            # 0 for a token without advantage, even if its ratio overflowed.
-            total(torch.where(shaped.advantages == 0, 0, -weights * shaped.advantages), mask),
-            drift.new_zeros(()) if value_loss is None else value_loss.double(),
-            *(drift.new_zeros(()) for _ in ("aux_loss", "aux_loss_share")),
-            *((getattr(regions, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
-            *(drift.new_zeros(()) for _ in COMPARED),
-        ]
-        self._sums = self._sums.to(drift.device) + torch.stack(sums)
+        means = {
+            "drift": drift,
+            "drift_square": drift.square(),
+            "distance": (current.exp() - old.exp()).abs(),
+            "kl_old": k3(old, current),
+        }
+        if tokens.ref_log_probs is not None:
+            means["kl_reference"] = k3(current, tokens.ref_log_probs.double())
+        if self.entropies and tokens.entropies is not None:
+            means["entropy_trained"] = tokens.entropies
+        self._add({name: torch.where(trained, values, 0) for name, values in means.items()})
+        # 0 for a token without advantage, even if its ratio overflowed.
+        losses = torch.where(mask & (shaped.advantages != 0), -weights * shaped.advantages, 0)
+        self._add({"trained": mask & (shaped.advantages != 0), "moved": trained, "policy_loss": losses})
+        self._add({name: getattr(regions, name) & trained for name in REGIONS})
+        if value_loss is not None:
+            self._add({"value_loss": value_loss})
 
     def add_mismatch(self, mismatch: Mismatch) -> None:
         """Add the difference of sampler and trainer at a micro-batch's computed tokens."""
@@ -142,18 +138,17 @@ class StepMeter:
             *(torch.where(chosen, share, 0) for chosen in rows[1:]),
             *(*subsets, *rows),
         ]
-        self._sums = self._sums.to(differences.device)
-        self._sums[-len(values) :] += torch.stack([value.sum(dtype=torch.float64) for value in values])
+        self._add(dict(zip(COMPARED, values, strict=True)))
 
     def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
         """Add the auxiliary loss () of a micro-batch of a mixture of experts, weighted by its share () of the step."""
-        first = self.SUMS.index("aux_loss")
-        self._sums = self._sums.to(aux_loss.device)
-        self._sums[first : first + 2] += torch.stack([aux_loss.detach() * share, share]).double()
+        self._add({"aux_loss": aux_loss.detach() * share, "aux_loss_share": share})
 
     def take_sums(self) -> Tensor:
-        sums, self._sums = self._sums, torch.zeros_like(self._sums)
-        return sums
+        """Return the sums in the order of ``SUMS``, and reset them."""
+        sums, self._sums = self._sums, {}
+        zero = next(iter(sums.values()), torch.zeros((), dtype=torch.float64)).new_zeros(())
+        return torch.stack([sums.get(name, zero) for name in self.SUMS])
 
     def summary(self, sums: Sequence[float]) -> dict[str, float | None]:
         """Return means over tokens from the sums of all processes; None for a non-finite mean.

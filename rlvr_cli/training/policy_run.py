@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,7 +44,7 @@ from rlvr_cli.training.zero import propagate_nonfinite
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
     rollouts: RolloutSource
     meter: StepMeter
-    sampler_checked = False
+    past_weights: PastWeights
 
     def __init__(self, run_parts: RunParts) -> None:
         config, prepared = run_parts.config, run_parts.prepared
@@ -94,26 +94,20 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.past_weights = PastWeights(self.model, config.rollout.behind)
         # With vLLM, the second rollout (also after a resume) is the first that shows whether weights are updated.
         self._last_check: SamplerCheck | None = None
-        self._pending_checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
-        self.alerts = TrainingAlerts(
-            config, self.batch, self.run, self.reporter, self.accelerator, self.args.learning_rate
-        )
-        self.recorder.alerts = self.alerts
-
-    def _load_past_weights(self) -> AbstractContextManager[None]:
-        assert self.past_weights is not None
-        return self.past_weights.loaded(self.rollout_index)
+        self._pending_checks = ["sampler_check", *["sampler_check_after_update"] * config.rollout.uses_vllm]
+        self.alerts = self.recorder.alerts = TrainingAlerts(self)
 
     @contextmanager
     def _sampling_weights(self) -> Iterator[None]:
         """Gather this step's weights for the sampler, or send them to vLLM; a collective operation."""
         engine, step = self.rollouts.engine, int(self.state.global_step)
         if not isinstance(engine, (VllmEngine, VllmServer)):
-            with self._load_past_weights(), self.gather_parameters():
+            with self.past_weights.loaded(self.rollout_index), self.gather_parameters():
                 yield
             return
         if engine.step != step:
-            with self._load_past_weights(), self.gather_parameters(), merge_adapters(self.model) as merged:
+            loaded = self.past_weights.loaded(self.rollout_index)
+            with loaded, self.gather_parameters(), merge_adapters(self.model) as merged:
                 engine.update_weights(merged, step)
             self.accelerator.wait_for_everyone()
         yield
@@ -129,20 +123,16 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
     def on_rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
         """Check the sampler at a run's first rollout; with vLLM, at the first two rollouts of every start."""
-        if self.sampler_checked:
+        if not self._pending_checks or (self.rollout_index > 0 and not self.config.rollout.uses_vllm):
             return
-        if not self._pending_checks and self.rollout_index > 0:
-            self.sampler_checked = True
-            return
-        name = self._pending_checks.pop(0) if self._pending_checks else "sampler_check"
-        self.sampler_checked = not self._pending_checks
+        name = self._pending_checks.pop(0)
         mask = rows["completion_mask"]
         has_dropout = self.config.update.dropout or self.config.model.adapter.kind != "none"
         # Compared under the weights and the mode of the sampler.
         is_other = self.scoring.trust_sampler_log_probs or has_dropout or self.config.rollout.behind > 0
         log_probs = None if is_other else rows.get("old_log_probs")
         if log_probs is None:
-            with self._load_past_weights(), eval_mode(self.model):
+            with self.past_weights.loaded(self.rollout_index), eval_mode(self.model):
                 log_probs = self.forward.infer(self.model, rows).log_probs
         differences = log_prob_differences(pad_values(batch.log_probs, mask), log_probs, mask)
         check = aggregate_check(self.accelerator.gather(differences), self._precision())

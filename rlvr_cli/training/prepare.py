@@ -84,9 +84,10 @@ class PreparedRun:
         base = local_path(self.config.model.name)
         return {*map(wording_digest, wordings), *(read_training_problems(base) or ())}
 
-    def announcement(self, steps: str) -> str:
-        """Return a summary of the batches and their source; ``steps`` describes the optimizer steps of a batch."""
+    def announcement(self) -> str:
+        """Return a summary of the batches and their source."""
         rollouts, completions = self.config.train.rollouts, self.config.batch.completions
+        steps = f"{count(self.config.batch.steps_per_rollout, 'optimizer step')} each"
         if isinstance(self.method, SFTMethod):
             available = f"{len(self.method.demonstrations)} ({self.method.source})"
             batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
@@ -217,8 +218,14 @@ def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
         in_4_bits=config.model.adapter.kind == "qlora",
     )
     if config.update.dropout:
-        _check_dropout(config, model)
-    base, without_adapter = _adapter_base(config, model, dtype), _without_adapter(config, model)
+        from rlvr_cli.training.dropout import find_dropouts
+
+        if not find_dropouts(model):
+            raise UserError(
+                f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Remove "
+                "it; adapters have model.adapter.dropout."
+            )
+    base, without_adapter = _describe_adapters(config, model, dtype)
     task = config.task.for_model(prompt_style(model.config))
     policy = config.method.policy
     method: Method | SFTMethod
@@ -268,39 +275,23 @@ def _choose_dtype(config: Config, device: str) -> str:
     return "bfloat16" if frozen and device.startswith("cuda") and has_bfloat16() else "float32"
 
 
-def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
-    from rlvr_cli.models.adapter import experts_without_adapter
-
-    adapter = config.model.adapter
-    return () if adapter.kind == "none" else experts_without_adapter(adapter, model)
-
-
-def _check_dropout(config: Config, model: Any) -> None:
-    from rlvr_cli.training.dropout import find_dropouts
-
-    if not find_dropouts(model):
-        raise UserError(
-            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Remove it; "
-            "adapters have model.adapter.dropout."
-        )
-
-
-def _adapter_base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
-    """Return the base model of the adapters; None if every weight is trained."""
-    from rlvr_cli.models.adapter import check_targets, fingerprint
+def _describe_adapters(config: Config, model: Any, dtype: str) -> tuple[AdapterBase | None, tuple[str, ...]]:
+    """Return the base model of the adapters, None if every weight is trained, and the experts without an adapter."""
+    from rlvr_cli.models.adapter import check_targets, experts_without_adapter, fingerprint
 
     adapter = config.model.adapter
     if adapter.kind == "none":
-        return None
+        return None, ()
     check_targets(adapter, model)
     source = resolve_model(config.model.name, revision=config.model.revision)
     revision = config.model.revision
     if source.kind == "hub":
         revision = getattr(model.config, "_commit_hash", None) or revision
     name = source.name if source.kind == "preset" else source.location
-    return AdapterBase(
+    base = AdapterBase(
         name, revision, adapter.kind, "bfloat16" if dtype == "bfloat16" else "float32", fingerprint(model)
     )
+    return base, experts_without_adapter(adapter, model)
 
 
 def _choose_engine(config: Config, model: Any) -> tuple[Engine, str]:

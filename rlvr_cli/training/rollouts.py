@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
@@ -17,7 +16,7 @@ import torch
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import write_text
+from rlvr_cli.core.files import finite, write_text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.sampling import sample_and_judge
 from rlvr_cli.methods.controls import majority_rewards, random_reward
@@ -234,7 +233,7 @@ class RolloutSource:
         rewards = torch.tensor(self._finite_rewards(slots)).tolist()
         records = [
             {
-                "reward": None if math.isnan(reward) else reward,
+                "reward": finite(reward),
                 "correct": slot.verdict.correct,
                 "tokens": len(slot.ids),
                 "completion": slot.text,
@@ -267,19 +266,11 @@ class RolloutSource:
         problems = [self.problems[slot.problem] for slot in slots]
         judged = sample_and_judge(sample, self.task, problems, self.tokenizer, stops)
         completions = judged.completions
-        for slot, ids, log_probs, truncated, entropies in zip(
-            slots,
-            completions.ids,
-            completions.log_probs,
-            completions.truncated,
-            completions.entropies or itertools.repeat(None, len(slots)),
-            strict=True,
-        ):
-            slot.prompt, slot.ids, slot.truncated = encoded[slot.problem], ids, truncated
-            slot.log_probs = log_probs
-            slot.entropies = entropies
-        for slot, text, verdict in zip(slots, judged.texts, judged.verdicts, strict=True):
-            slot.text, slot.verdict = text, verdict
+        for row, slot in enumerate(slots):
+            slot.prompt, slot.ids = encoded[slot.problem], completions.ids[row]
+            slot.log_probs, slot.truncated = completions.log_probs[row], completions.truncated[row]
+            slot.entropies = None if completions.entropies is None else completions.entropies[row]
+            slot.text, slot.verdict = judged.texts[row], judged.verdicts[row]
         self.seconds["verify"] += judged.seconds
         self.seconds["rollout"] += time.perf_counter() - started - judged.seconds
 
@@ -381,26 +372,19 @@ class RolloutSource:
                 )
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 
-    def store(
-        self,
-        rewards: Sequence[float],
-        advantages: Sequence[float],
-        values: Sequence[float] | None,
-        length_terms: Sequence[float] | None = None,
-    ) -> None:
-        """Write the rollout atomically to a file, and summarise it over all processes."""
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], **others: Sequence[float]) -> None:
+        """Write the rollout atomically to a file, and summarise it over all processes.
+
+        ``others``: further columns of the records, as `value`.
+        """
         prompts = {
             index: self.task.prompt(self.problems[index], self.tokenizer)
             for index in dict.fromkeys(slot.problem for slot in self.slots)
         }
-        absent = [None] * len(self.slots)
         records = [
-            self._record(slot, prompts[slot.problem], *numbers)
-            for slot, numbers in zip(
-                self.slots,
-                zip(rewards, advantages, values or absent, length_terms or absent, strict=True),
-                strict=True,
-            )
+            self._record(slot, prompts[slot.problem], reward, advantage)
+            | {name: finite(column[row]) for name, column in others.items()}
+            for row, (slot, reward, advantage) in enumerate(zip(self.slots, rewards, advantages, strict=True))
         ]
         token_records = max(0, TOKEN_RECORD_GROUPS * self.config.rollout.group_size - self.first_row)
         for slot, record in zip(self.slots[:token_records], records, strict=False):
@@ -425,19 +409,9 @@ class RolloutSource:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
             write_text(self.folder / f"rollout-{self.rollout:06d}.jsonl", "".join(lines))
 
-    def _record(
-        self,
-        slot: _Slot,
-        prompt: str,
-        reward: float,
-        advantage: float,
-        value: float | None,
-        length_term: float | None,
-    ) -> dict[str, Any]:
+    def _record(self, slot: _Slot, prompt: str, reward: float, advantage: float) -> dict[str, Any]:
         problem, verdict = self.problems[slot.problem], slot.verdict
-        log_prob = sum(slot.log_probs)
-        entropy = math.nan if slot.entropies is None else sum(slot.entropies)
-        finite = verdict.scorable and abs(verdict.reward) <= LARGEST_REWARD
+        scored = verdict.scorable and abs(verdict.reward) <= LARGEST_REWARD
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,
@@ -445,12 +419,12 @@ class RolloutSource:
             "completion": slot.text,
             "token_ids": slot.ids,
             "tokens": len(slot.ids),
-            "log_prob": log_prob if math.isfinite(log_prob) else None,
-            "entropy": entropy if math.isfinite(entropy) else None,
+            "log_prob": finite(sum(slot.log_probs)),
+            "entropy": None if slot.entropies is None else finite(sum(slot.entropies)),
             "truncated": slot.truncated,
-            "reward": reward if math.isfinite(reward) else None,
-            "clean_reward": verdict.reward if finite else None,
-            "parts": verdict.parts if finite else dict.fromkeys(verdict.parts, 0.0),
+            "reward": finite(reward),
+            "clean_reward": verdict.reward if scored else None,
+            "parts": verdict.parts if scored else dict.fromkeys(verdict.parts, 0.0),
             "correct": verdict.correct,
             "scorable": verdict.scorable,
             "reason": verdict.reason,
@@ -458,13 +432,11 @@ class RolloutSource:
             "advantage": advantage,
             **({"greedy": self.greedy[slot.problem]} if self.greedy else {}),
             **({"logged": dict(verdict.logged)} if verdict.logged else {}),
-            **({} if value is None else {"value": value if math.isfinite(value) else None}),
-            **({} if length_term is None else {"length_reward": length_term}),
         }
 
     def _token_record(self, slot: _Slot) -> dict[str, Any]:
         """Return each token's text and its log-prob at the sampling temperature, to five digits (None = not finite)."""
-        log_probs = [float(f"{value:.5g}") if math.isfinite(value) else None for value in slot.log_probs]
+        log_probs = [finite(float(f"{value:.5g}")) for value in slot.log_probs]
         return {"pieces": token_pieces(self.tokenizer, slot.ids), "log_probs": log_probs}
 
 

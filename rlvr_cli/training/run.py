@@ -204,18 +204,13 @@ def _submit_command(run: RunDir) -> str | None:
 def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
     """Raise UserError for changed problems or another method; add a note if only the method's code was edited."""
     manifest, data = run.read_manifest(), prepared.config.task.data
-    if "problems_sha256" not in manifest:
-        raise UserError(
-            f"{run.path}: was started with an earlier version of rlvr, which recorded no digest of its problems. "
-            "Start a new run."
-        )
     if manifest["problems_sha256"] != prepared.problems_sha256():
         raise UserError(
             f"{run.path}: its training problems (task.data={data}) are not those that it was started with. Restore the "
             f"data, or start a new run: rlvr train -c {run.config_path} run.name=NEW"
         )
-    recorded, current = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
-    if recorded.get("choices") != current["choices"]:
+    recorded, current = manifest["method_fingerprint"], prepared.method.fingerprint()
+    if recorded["choices"] != current["choices"]:
         raise UserError(
             f"{run.path}: was started with method {_describe_method(recorded)}; with the current code and data, its "
             f"configuration means {_describe_method(current)}. A run keeps its method; start a new one."
@@ -227,15 +222,14 @@ def _check_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _
             f"{before.get('model')} ({str(before.get('fingerprint'))[:8]}) at the start. Restore that model, or start "
             "a new run."
         )
-    if recorded.get("code_sha256") == current["code_sha256"]:
+    if recorded["code_sha256"] == current["code_sha256"]:
         return resumption
     note = "the code of the method was changed after the run began: the rest may differ from an uninterrupted run"
     return replace(resumption, notes=(*resumption.notes, note))
 
 
 def _describe_method(fingerprint: dict[str, Any]) -> str:
-    choices = fingerprint.get("choices")
-    return f"{choices['name']} ({fingerprint.get('choices_sha256', '')[:8]})" if choices else "(not recorded)"
+    return f"{fingerprint['choices']['name']} ({fingerprint['choices_sha256'][:8]})"
 
 
 def _choose_checkpoint(run: RunDir) -> _Resumption:
@@ -324,8 +318,10 @@ def _train(
                 raise
             raise failure from error
         if reached == batch.steps_total:
-            watches = config.train.on_no_signal != "off"
-            no_signal = world.run_on_main(lambda: _summarize_no_signal(config, run)) if watches else None
+            no_signal = None
+            if world.main and config.train.on_no_signal != "off":
+                rows = read_jsonl(run.metrics_path)
+                no_signal = AlertMonitor(config.rollout.prompts, rows=rows).no_signal_summary()
             _close(run, world, run_parts.executed, "finished", no_signal=no_signal)
             reporter.show(f"finished: {run.path}")
             for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
@@ -338,21 +334,14 @@ def _train(
         return RunEnd(run, "interrupted", stop.exit_code)
 
 
-def _summarize_no_signal(config: Config, run: RunDir) -> str | None:
-    return AlertMonitor(config.rollout.prompts, rows=read_jsonl(run.metrics_path)).no_signal_summary()
-
-
 def _announcement(run: RunDir, prepared: PreparedRun) -> str:
     config, batch = prepared.config, prepared.config.batch
-    work = prepared.announcement(
-        f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
-    )
     processes = f" in {batch.processes} processes" if batch.processes > 1 else ""
     rows = config.task.describe_data()
     return (
         f"run {run.path}{processes}: {config.method.name} on "
         f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "
-        f"{config.run.seed}, {work}" + (f"\n{rows}" if rows else "")
+        f"{config.run.seed}, {prepared.announcement()}" + (f"\n{rows}" if rows else "")
     )
 
 

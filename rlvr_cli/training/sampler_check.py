@@ -18,12 +18,13 @@ detected by comparison with the check before the update: on the lab, a stale hea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlvr_cli.core.files import finite
 from rlvr_cli.methods.kl import k3
 
 Precision = Literal["float32", "bfloat16"]
@@ -71,19 +72,8 @@ class SamplerCheck:
     def record(self) -> dict[str, Any]:
         """Return the check for the manifest; non-finite numbers are null."""
         name, limit = self.limit
-        numbers = {
-            "mean_difference": self.mean_difference,
-            "max_difference": self.max_difference,
-            "surprise": self.surprise,
-            "kl": self.kl,
-        }
-        return {
-            "tokens": self.tokens,
-            **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
-            "precision": self.precision,
-            "limit": {name: limit if math.isfinite(limit) else None},
-            "matches": self.matches,
-        }
+        values = {key: finite(value) if isinstance(value, float) else value for key, value in asdict(self).items()}
+        return {**values, "limit": {name: finite(limit)}, "matches": self.matches}
 
     def summary(self) -> str:
         return (

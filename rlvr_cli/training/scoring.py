@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,19 +12,16 @@ from torch import Tensor
 
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.objective import length_extremes
 from rlvr_cli.training.packing import TensorRows, pad_rows, pad_values, policy_mask
-from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
+from rlvr_cli.training.rollouts import RolloutBatch
 
 
 class Scoring:
     """Computes the method's inputs for a rollout, from the sampler's outputs or by forward passes, and its advantages.
 
     Args:
-        forward: forward passes of the policy.
-        several_steps: whether a rollout has several optimizer steps.
-        correct_above: without verdicts, completions with a judged value above this are correct.
+        trainer: the :class:`~rlvr_cli.training.trainer.PolicyTrainer`.
         compare_sampler: whether updates compare the sampler's log-probs with the policy's.
         trust_sampler_log_probs: whether the sampler's log-probs and entropies are used as the policy's.
 
@@ -33,39 +29,22 @@ class Scoring:
         initial_entropy: mean token entropy of the untrained model in nats; None until measured.
     """
 
-    def __init__(
-        self,
-        method: Method,
-        forward: PolicyForward,
-        *,
-        group_size: int,
-        several_steps: bool,
-        correct_above: float,
-        compare_sampler: bool,
-        trust_sampler_log_probs: bool,
-    ) -> None:
-        self.method, self.forward, self.group_size, self.several_steps = method, forward, group_size, several_steps
-        self.correct_above, self.trust_sampler_log_probs = correct_above, trust_sampler_log_probs
-        self.compare_sampler = compare_sampler
+    def __init__(self, trainer: Any, *, compare_sampler: bool, trust_sampler_log_probs: bool) -> None:
+        self.trainer, self.compare_sampler = trainer, compare_sampler
+        self.trust_sampler_log_probs = trust_sampler_log_probs
+        self.method: Method = trainer.method
         self.initial_entropy: float | None = None
 
-    def compute_columns(
-        self,
-        rows: TensorRows,
-        batch: RolloutBatch | None,
-        model: Any,
-        reference: Callable[[TensorRows], Tensor],
-        teacher: Callable[[TensorRows], Tensor],
-    ) -> TensorRows:
+    def compute_columns(self, rows: TensorRows, batch: RolloutBatch | None) -> TensorRows:
         """Compute the method's columns for this process's ``rows``, before the first update.
 
-        ``batch``: the collected rollout; None = TRL's generation, without log-probs and entropies. ``reference``,
-        ``teacher``: compute log-probs (n, T) under the reference policy and under the teacher.
+        ``batch``: the collected rollout; None = TRL's generation, without log-probs and entropies.
         """
         method, mask = self.method, rows["completion_mask"]
-        columns = {"ref_log_probs": reference(rows)} if method.needs_reference else {}
+        several_steps = self.trainer.steps_per_rollout > 1
+        columns = {"ref_log_probs": self.trainer.reference_log_probs(rows)} if method.needs_reference else {}
         if method.advantage.needs_teacher:
-            columns["teacher_log_probs"] = teacher(rows)
+            columns["teacher_log_probs"] = self.trainer.teacher_log_probs(rows)
         needs_initial = method.needs_initial_entropy and self.initial_entropy is None
         needs_entropies = method.needs_rollout_entropies or needs_initial
         needs_old = method.needs_rollout_log_probs
@@ -73,40 +52,37 @@ class Scoring:
             columns["sampler_log_probs"] = pad_values(batch.log_probs, mask)
         if batch is not None and self.trust_sampler_log_probs:
             # Lopti's first pass can skip untrained tokens only if the old log-probs are known before it.
-            if needs_old or method.passes.chooses_by_old_log_probs or self.several_steps:
+            if needs_old or method.passes.chooses_by_old_log_probs or several_steps:
                 columns["old_log_probs"], needs_old = pad_values(batch.log_probs, mask), False
             if needs_entropies and batch.entropies is not None:
                 columns["entropies"], needs_entropies = pad_values(batch.entropies, mask), False
-        if needs_entropies or needs_old or self.forward.value_head is not None:
+        if needs_entropies or needs_old or self.trainer.value_head is not None:
             # A single step computes its old log-probs in its update.
-            has_old = "old_log_probs" in columns or not (self.several_steps or needs_old)
-            outputs = self.forward.infer(
-                model, rows, entropies=needs_entropies, values_only=has_old and not needs_entropies
+            has_old = "old_log_probs" in columns or not (several_steps or needs_old)
+            outputs = self.trainer.forward.infer(
+                self.trainer.model, rows, entropies=needs_entropies, values_only=has_old and not needs_entropies
             )
             if not has_old:
                 columns["old_log_probs"] = outputs.log_probs
-            if outputs.entropies is not None:
-                columns["entropies"] = outputs.entropies
-            if outputs.values is not None:
-                columns["values"] = outputs.values
+            computed = {"entropies": outputs.entropies, "values": outputs.values}
+            columns |= {name: values for name, values in computed.items() if values is not None}
         if batch is not None and method.needs_correct:
-            columns["correct"] = torch.tensor([int(is_correct) for is_correct in batch.correct], device=mask.device)
+            columns["correct"] = torch.tensor(batch.correct, dtype=torch.int64, device=mask.device)
         return columns
 
-    def measure_initial_entropy(self, rollouts: RolloutSource, samples: int, model: Any, pad_id: int) -> float:
+    def measure_initial_entropy(self, samples: int) -> float:
         """Return the token mean of the entropy (nats) over ``samples`` completions; a collective operation."""
-        accelerator = self.forward.accelerator
+        trainer, accelerator = self.trainer, self.trainer.accelerator
         problems = range(accelerator.process_index, samples, accelerator.num_processes)
         # A process without problems must take part in the collective calls.
-        batch = rollouts.sample_before_training(list(problems) or [0])
+        batch = trainer.rollouts.sample_before_training(list(problems) or [0])
         if batch.entropies is not None and self.trust_sampler_log_probs:
             sums = [math.fsum(row) for row in batch.entropies]
         else:
-            rows = pad_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+            rows = pad_rows(batch.prompt_ids, batch.completion_ids, trainer.pad_token_id)
             rows = {key: value.to(accelerator.device) for key, value in rows.items()}
-            with eval_mode(model):
-                entropies = self.forward.infer(model, rows, entropies=True).entropies
-            assert entropies is not None
+            with eval_mode(trainer.model):
+                entropies = trainer.forward.infer(trainer.model, rows, entropies=True).entropies
             sums = (entropies * rows["completion_mask"]).double().sum(dim=1).tolist()
         local = [math.fsum(sums), sum(map(len, batch.completion_ids))] if problems else [0.0, 0]
         totals = torch.tensor(local, dtype=torch.float64, device=accelerator.device)
@@ -115,19 +91,17 @@ class Scoring:
         return self.initial_entropy
 
     def score(
-        self,
-        rows: TensorRows,
-        rewards: Tensor,
-        judged: Tensor | None = None,
-        inputs: Mapping[str, Any] | None = None,
+        self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None, **inputs: Any
     ) -> tuple[Rollout, TensorRows]:
         """Return the method's view of the rollout, and the rows of all processes with their advantages.
 
         ``rewards``: (N,); NaN excludes a row from training. ``judged``: (N,) values that are compared with
-        ``correct_above`` without verdicts; None = the rewards. ``inputs``: further fields of :class:`Rollout`, of all
-        processes: the parts of the rewards, the rewards of greedy completions.
+        ``trainer.correct_above`` without verdicts; None = the rewards. ``inputs``: further fields of :class:`Rollout`,
+        of all processes: the parts of the rewards, the rewards of greedy completions.
         """
-        rollout = self._make_rollout(rows, rewards, rewards if judged is None else judged, inputs or {})
+        judged = rewards if judged is None else judged
+        correct = rows["correct"].bool() if "correct" in rows else judged > self.trainer.correct_above
+        rollout = self._make_rollout(rows, rewards, correct=correct, **inputs)
         raw_advantages, advantages = (_scatter_back(rows, values) for values in self.method.rollout_advantages(rollout))
         scored_rows = {key: value for key, value in rows.items() if key not in _OF_ROLLOUTS}
         # An excluded row has no tokens, so no KL, statistic or divisor counts it.
@@ -143,30 +117,25 @@ class Scoring:
             scored_rows["returns"] = _scatter_back(rows, returns)
         return rollout, scored_rows
 
-    def _make_rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor, inputs: Mapping[str, Any]) -> Rollout:
+    def _make_rollout(self, rows: TensorRows, rewards: Tensor, **inputs: Any) -> Rollout:
         compact = _compact_rows(rows)
         mask = compact["completion_mask"] * ~rewards.isnan().unsqueeze(1)
-        rollout = Rollout(
-            rewards=rewards,
-            group_size=self.group_size,
-            token_ids=compact["completion_ids"],
-            mask=mask,
-            old_log_probs=compact.get("old_log_probs"),
-            entropies=compact.get("entropies"),
-            ref_log_probs=compact.get("ref_log_probs"),
-            values=compact.get("values"),
-            teacher_log_probs=compact.get("teacher_log_probs"),
-            correct=rows["correct"].bool() if "correct" in rows else judged > self.correct_above,
-        )
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
-            assert rollout.entropies is not None
-            self.initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
-        # None only if no token depends on it.
-        initial = 0.0 if self.initial_entropy is None else self.initial_entropy
-        return self.method.reward.shape(dataclasses.replace(rollout, initial_entropy=initial, **inputs))
+            self.initial_entropy = float(compact["entropies"][mask.bool()].double().mean())
+        rollout = Rollout(
+            rewards,
+            self.trainer.group_size,
+            compact["completion_ids"],
+            mask,
+            # None only if no token depends on it.
+            initial_entropy=0.0 if self.initial_entropy is None else self.initial_entropy,
+            **{name: compact.get(name) for name in _TOKEN_COLUMNS},
+            **inputs,
+        )
+        return self.method.reward.shape(rollout)
 
 
-_TOKEN_COLUMNS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values", "teacher_log_probs")
+_TOKEN_COLUMNS = ("old_log_probs", "entropies", "ref_log_probs", "values", "teacher_log_probs")
 # Columns that no update reads.
 _OF_ROLLOUTS = ("entropies", "correct", "teacher_log_probs")
 
@@ -179,7 +148,7 @@ def _compact_rows(rows: TensorRows) -> TensorRows:
     if "tool_mask" not in rows:
         return rows
     order = _policy_first_order(rows)
-    moved = {key: rows[key].gather(1, order) for key in _TOKEN_COLUMNS if key in rows}
+    moved = {key: rows[key].gather(1, order) for key in ("completion_ids", *_TOKEN_COLUMNS) if key in rows}
     return {**rows, **moved, "completion_mask": policy_mask(rows).gather(1, order)}
 
 

@@ -54,7 +54,13 @@ def load_teacher(
 
     Raises UserError if the two have different tokens, or end completions by different ones.
     """
-    _check_tokens(source.name, load_tokenizer(source.name).get_vocab(), tokenizer.get_vocab())
+    tokens, needed = load_tokenizer(source.name).get_vocab(), tokenizer.get_vocab()
+    different = sorted(token for token, index in needed.items() if tokens.get(token) != index)
+    if different:
+        raise UserError(
+            f"{KEY}={source.name}: {len(different)} of the policy's {len(needed)} tokens are not the teacher's under "
+            f"the same id, as {different[0]!r}. Both need the same tokenizer: use a teacher of the policy's family."
+        )
     model, teacher_tokenizer = load_model(source.name, dtype=dtype, device=policy.device, attention=attention)
     ends, expected = eos_token_ids(model, teacher_tokenizer), eos_token_ids(policy, tokenizer)
     if not set(ends) & set(expected):
@@ -69,13 +75,3 @@ def load_teacher(
     from rlvr_cli.models.adapter import fingerprint
 
     return Teacher(model.requires_grad_(False), source.location, fingerprint(model))
-
-
-def _check_tokens(name: str, tokens: dict[str, int], needed: dict[str, int]) -> None:
-    """Raise UserError unless every token of the policy is the teacher's with the same id."""
-    different = sorted(token for token, index in needed.items() if tokens.get(token) != index)
-    if different:
-        raise UserError(
-            f"{KEY}={name}: {len(different)} of the policy's {len(needed)} tokens are not the teacher's under the same "
-            f"id, as {different[0]!r}. Both need the same tokenizer: use a teacher of the policy's family."
-        )

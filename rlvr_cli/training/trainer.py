@@ -175,7 +175,7 @@ class PolicyTrainer(GRPOTrainer):
         self.value_head, others = attach_value_head(self.method, model, arguments, others)
         super().__init__(
             model,
-            _reward_placeholder if rollouts is not None else reward_funcs if rewarded else _no_reward,
+            reward_funcs if rewarded and rollouts is None else _no_reward,
             arguments,
             train_dataset,
             eval_dataset,
@@ -186,6 +186,7 @@ class PolicyTrainer(GRPOTrainer):
             **others,
         )
         keep_generation_config(self.model)
+        self.pad_token_id = int(self._tokenizer.pad_token_id)
         if correct is not None and correct not in self.reward_func_names:
             names = self.reward_func_names
             hint = f"{did_you_mean(correct, names)} Allowed: {', '.join(names)}."
@@ -200,7 +201,7 @@ class PolicyTrainer(GRPOTrainer):
         if self.args.device.type == "cuda":
             disable_cudnn_attention()
         if self.value_head is not None:
-            self.value_head.unfreeze()
+            self.value_head.layer.requires_grad_()  # PEFT freezes it with the rest of the model
         self.forward = PolicyForward(
             self.accelerator,
             self.temperature,
@@ -219,11 +220,7 @@ class PolicyTrainer(GRPOTrainer):
         if self.method.advantage.needs_teacher:
             self._prepare_teacher(teacher)
         self.scoring = Scoring(
-            self.method,
-            self.forward,
-            group_size=self.group_size,
-            several_steps=self.steps_per_rollout > 1,
-            correct_above=correct_above,
+            self,
             compare_sampler=correction is not None or self.meter.mismatch,
             # With weights for the sampler, the old log-probs must be the trainer's.
             trust_sampler_log_probs=sampler_exact and correction is None,
@@ -250,31 +247,22 @@ class PolicyTrainer(GRPOTrainer):
             return
         if settings and not method.needs_correct:
             raise ValueError(f"{settings[0]} has no effect: {method.name} does not train by correctness. Remove it.")
-        if method.advantage.needs_greedy:
+        reward, samples = method.reward, method.initial_entropy_samples
+        of_runs = {
+            "a greedy completion of every prompt": method.advantage.needs_greedy,
+            f"a task's verdicts, which it flips (reward.noise={reward.noise:g})": reward.noise > 0,
+            f"a task's verdicts, which it replaces (reward.source={reward.source})": reward.is_control,
+            f"samples before training (shaping.entropy_filter.samples={samples})": samples is not None,
+        }
+        if requirements := [text for text, is_needed in of_runs.items() if is_needed]:
             raise ValueError(
-                f"method {method.name} needs a greedy completion of every prompt, which TRL's generation does not "
-                f"sample. Use `rlvr train --method {method.name}`, or another method."
+                f"method {method.name} needs {requirements[0]}, and TRL's generation and reward functions have none. "
+                f"Use `rlvr train --method {method.name}`, or another method."
             )
         if self.correction is not None:
             raise ValueError(
                 "correction needs the sampler's log-probs, which TRL's generation does not return. Remove it: with "
                 "use_vllm=True, vllm_importance_sampling_mode in args is TRL's own."
-            )
-        if method.reward.noise > 0:
-            raise ValueError(
-                f"method {method.name} flips the verdicts of a task's verifier "
-                f"(reward.noise={method.reward.noise:g}), and reward functions have none. Flip "
-                "the rewards in the functions."
-            )
-        if method.reward.is_control:
-            raise ValueError(
-                f"method {method.name} replaces the verdicts of a task's verifier (reward.source="
-                f"{method.reward.source}), and reward functions have none. Write the control as a reward function."
-            )
-        if method.initial_entropy_samples is not None:
-            raise ValueError(
-                f"shaping.entropy_filter.samples={method.initial_entropy_samples} samples before training, which TRL's "
-                "own generation does not. Remove it, so that the first rollout is measured."
             )
 
     # --- hooks of a run ----------------------------------------------------------------------------------------
@@ -349,26 +337,22 @@ class PolicyTrainer(GRPOTrainer):
 
     def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Collect and score the rollout; return its rows from all processes, with advantages."""
-        pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
+        samples = self.method.initial_entropy_samples
         if self.rollouts is None:
             batch = None
             local_rows, rewards = self._sample_with_trl(inputs)
         else:
             if samples is not None and self.scoring.initial_entropy is None:
-                entropy = self.scoring.measure_initial_entropy(self.rollouts, samples, self.model, pad_id)
-                self.on_initial_entropy_measured(entropy)
+                self.on_initial_entropy_measured(self.scoring.measure_initial_entropy(samples))
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
-            local_rows = self._pad_batch(batch, pad_id)
-            rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
-            rewards = self.accelerator.gather(rewards)
-        local_rows |= self.scoring.compute_columns(
-            local_rows, batch, self.model, self._reference_log_probs, self._teacher_log_probs
-        )
+            local_rows = self._pad_batch(batch)
+            rewards = self._gather_numbers(batch.rewards)
+        local_rows |= self.scoring.compute_columns(local_rows, batch)
         if batch is not None:
             self.on_rollout_collected(batch, local_rows)
-        rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, self._advantage_inputs(batch))
+        rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, self.pad_token_id)
+        rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, **self._advantage_inputs(batch))
         self.rollout_metrics = self.method.advantage.metrics(rollout)
         self.meter.add_rollout()
         policy_rollout = dataclasses.replace(rollout, mask=policy_mask(rows))
@@ -384,20 +368,23 @@ class PolicyTrainer(GRPOTrainer):
     def _advantage_inputs(self, batch: RolloutBatch | None) -> dict[str, Tensor]:
         """Return what the advantage reads besides the rewards, from all processes; ``batch`` None: from TRL."""
         device, advantage = self.args.device, self.method.advantage
+        if advantage.needs_greedy and batch is not None:
+            return {"greedy_rewards": self._gather_numbers(batch.greedy_rewards)}
+        if not advantage.needs_parts:
+            return {}
         if batch is None:
-            weights = self.reward_weights.to(device)
-            return {"parts": self._trl_parts, "part_weights": weights} if advantage.needs_parts else {}
-        columns: dict[str, list[Any]] = {"parts": batch.parts} if advantage.needs_parts else {}
-        columns |= {"greedy_rewards": batch.greedy_rewards} if advantage.needs_greedy else {}
-        inputs = {
-            name: self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=device))
-            for name, values in columns.items()
-        }
-        return inputs | ({"part_weights": torch.tensor(batch.part_weights, device=device)} if batch.parts else {})
+            return {"parts": self._trl_parts, "part_weights": self.reward_weights.to(device)}
+        weights = torch.tensor(batch.part_weights, device=device)
+        return {"parts": self._gather_numbers(batch.parts), "part_weights": weights}
 
-    def _pad_batch(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
+    def _gather_numbers(self, values: Sequence[Any]) -> Tensor:
+        """Return the float32 numbers of the rows of all processes; a collective operation."""
+        numbers: Tensor = self.accelerator.gather(torch.tensor(values, dtype=torch.float32, device=self.args.device))
+        return numbers
+
+    def _pad_batch(self, batch: RolloutBatch) -> TensorRows:
         """Return the padded rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
-        rows = pad_rows(batch.prompt_ids, batch.completion_ids, pad_id)
+        rows = pad_rows(batch.prompt_ids, batch.completion_ids, self.pad_token_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
         tokens = torch.tensor(sum(map(len, (*batch.prompt_ids, *batch.completion_ids))), device=self.args.device)
         self.state.num_input_tokens_seen += int(self.accelerator.reduce(tokens, reduction="sum"))
@@ -485,8 +472,8 @@ class PolicyTrainer(GRPOTrainer):
         self._log_advantages([math.nan] * len(self._trl_rewards))
         return None, None, None
 
-    def _reference_log_probs(self, rows: TensorRows) -> Tensor:
-        forward = self.forward.without_value_head()
+    def reference_log_probs(self, rows: TensorRows) -> Tensor:
+        forward = dataclasses.replace(self.forward, value_head=None)
         if self.ref_model is not None:
             return forward.infer(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
@@ -510,7 +497,7 @@ class PolicyTrainer(GRPOTrainer):
         else:
             self.teacher = self.accelerator.prepare_model(teacher, evaluation_mode=True)
 
-    def _teacher_log_probs(self, rows: TensorRows) -> Tensor:
+    def teacher_log_probs(self, rows: TensorRows) -> Tensor:
         return self.teacher_forward.infer(self.teacher, rows).log_probs
 
     def _store_rollout(self, rollout: Rollout, advantages: Tensor) -> None:
@@ -518,13 +505,14 @@ class PolicyTrainer(GRPOTrainer):
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
         local = slice(process * count, (process + 1) * count)
-        values = None
+        others = {}
         if rollout.values is not None:
             # A row without tokens has no prediction.
-            has_tokens = rollout.mask.any(dim=1)
-            values = torch.where(has_tokens, rollout.row_mean(rollout.values), torch.nan)[local].tolist()
-        terms = None if rollout.length_terms is None else rollout.length_terms[local].tolist()
-        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), values, terms)
+            others["value"] = torch.where(rollout.mask.any(dim=1), rollout.row_mean(rollout.values), torch.nan)
+        if rollout.length_terms is not None:
+            others["length_reward"] = rollout.length_terms
+        columns = {name: column[local].tolist() for name, column in others.items()}
+        self.rollouts.store(rollout.rewards[local].tolist(), advantages[local].tolist(), **columns)
 
     # --- update ------------------------------------------------------------------------------------------------
 
@@ -730,10 +718,5 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float]:
-    """Placeholder: TRL requires a reward function, and the method reads no reward."""
+    """Stand for TRL's required reward function if the method reads no reward, or collected rollouts have theirs."""
     return [0.0] * len(completions)
-
-
-def _reward_placeholder(**columns: Any) -> list[float]:
-    """Placeholder: TRL requires a reward function, and collected rollouts have rewards."""
-    raise AssertionError("rollouts have rewards")

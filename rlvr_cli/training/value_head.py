@@ -61,10 +61,6 @@ class ValueHead:
         values: Tensor = self.layer(states.to(self.layer.weight.dtype)).squeeze(-1)
         return values
 
-    def unfreeze(self) -> None:
-        """Unfreeze the head, which PEFT freezes with the rest of the model."""
-        self.layer.requires_grad_()
-
     def load(self, folder: Path) -> None:
         self.layer.load_state_dict(load_file(folder / HEAD_FILE))
 

@@ -136,7 +136,7 @@ class ScriptedRollouts:
             greedy_rewards=[float(row // SHARING % 3) for row in range(self.rows)[rows]],
         )
 
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], *others: Sequence[float] | None) -> None:
+    def store(self, rewards: Sequence[float], advantages: Sequence[float], **others: Sequence[float]) -> None:
         self.advantages = list(advantages)
 
 
@@ -208,7 +208,7 @@ class PlainForward(PolicyForward):
 
 def leave_nothing_out(trainer: PolicyTrainer) -> None:
     """Let ``trainer``, which has not begun, make its forward passes by :class:`PlainForward`."""
-    trainer.forward = trainer.scoring.forward = PlainForward(**vars(trainer.forward))
+    trainer.forward = PlainForward(**vars(trainer.forward))
     if trainer.method.advantage.needs_teacher:
         trainer.teacher_forward = PlainForward(**vars(trainer.teacher_forward))
 

@@ -106,7 +106,7 @@ def collect(folder: Path, processes: int, *overrides: str) -> tuple[list[Rollout
         source.model = model
         share = len(chosen) // processes
         batch = source.collect(0, chosen[rank * share : (rank + 1) * share], rank * share)
-        source.store(batch.rewards, [0.0] * share, None)
+        source.store(batch.rewards, [0.0] * share)
         summaries.append(source.summary)
         return batch
 

@@ -163,7 +163,7 @@ def test_a_trainer_of_reward_functions_shapes_lengths_and_refuses_controls(tmp_p
     logged = [row["length_reward"] for row in policy.state.log_history if "length_reward" in row]
     assert logged == pytest.approx([float(rollout.length_terms.mean()) for rollout in seen])
     for control in ("random", "format", "incorrect", "majority"):
-        with pytest.raises(ValueError, match=rf"reward\.source={control}.*Write the control as a reward function"):
+        with pytest.raises(ValueError, match=rf"reward\.source={control}.*Use `rlvr train"):
             trainer(tmp_path, f"grpo+{control}-reward")
     with pytest.raises(ValueError, match="mask_truncated_completions"):
         trainer(tmp_path, "grpo+brevity", mask_truncated_completions=True)

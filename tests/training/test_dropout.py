@@ -88,7 +88,7 @@ def test_the_reference_of_an_adapter_drops_nothing(tmp_path: Path) -> None:
     rows = {"prompt_ids": torch.tensor([[3, 4]]), "completion_ids": torch.tensor([[5, 6, 7]])}
     rows |= {key.replace("ids", "mask"): torch.ones_like(value) for key, value in rows.items()}
     made.model.train()
-    assert torch.equal(made._reference_log_probs(rows), made._reference_log_probs(rows))
+    assert torch.equal(made.reference_log_probs(rows), made.reference_log_probs(rows))
     assert made.model.training
 
 

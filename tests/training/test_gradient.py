@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -274,15 +275,8 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
     """As the method sees it, a rollout with tokens of tools in it is the one without them, moved apart."""
     generator = torch.Generator().manual_seed(3)
     method = method_of(name, *(["advantage.gamma=0.9"] if name == "reinforce-pp" else []))
-    scoring = Scoring(
-        method,
-        None,  # type: ignore[arg-type]
-        group_size=GROUP,
-        several_steps=True,
-        correct_above=0.0,
-        compare_sampler=False,
-        trust_sampler_log_probs=False,
-    )
+    trainer = SimpleNamespace(method=method, group_size=GROUP, correct_above=0.0)
+    scoring = Scoring(trainer, compare_sampler=False, trust_sampler_log_probs=False)
     lengths, width = torch.randint(1, 9, (ROWS, 1), generator=generator), 8
     mask = (torch.arange(width) < lengths).long()
     plain = {"completion_ids": torch.randint(3, 6, (ROWS, width), generator=generator), "completion_mask": mask}

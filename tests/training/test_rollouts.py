@@ -90,7 +90,7 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
         )
         source.model = model
         batch = source.collect(0, [index for index in range(8) for _ in range(64)], 0)
-        source.store(batch.rewards, [0.0] * 512, None)
+        source.store(batch.rewards, [0.0] * 512)
         return source, batch
 
     known, told = rolled("known", sampler.sample)
@@ -175,7 +175,7 @@ def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path) ->
     )
     rewards = kept.collect(0, [0] * 4, 0).rewards
     assert all(map(math.isnan, rewards))
-    kept.store(rewards, [0.0] * 4, None)
+    kept.store(rewards, [0.0] * 4)
     assert kept.unscored == 4 and kept.summary["reward"] is None and kept.summary["reward/f"] is None
 
 
@@ -183,7 +183,7 @@ def test_a_rollout_without_any_score_has_no_mean(tmp_path: Path) -> None:
     """0 would be a reward."""
     source = source_of(tmp_path, lambda task: Rewards(task, scorable=False, correct=False, reason="unscored"))
     rewards = source.collect(0, [0] * 4, 0).rewards
-    source.store(rewards, [0.0] * 4, None)
+    source.store(rewards, [0.0] * 4)
     parts = [name for name in source.summary if name.startswith("reward/")]
     assert parts and {source.summary[name] for name in ("reward", "format", *parts)} == {None}
     AlertMonitor(1, rows=[{"rollout": index, **source.summary} for index in range(10)]).alerts()
