@@ -36,7 +36,7 @@ def check_training(config: Config) -> None:
     if config.method.policy is not None:
         check_teacher(config.method.name, config.method.policy.advantage)
     check_user_parts(config.method)
-    if config.method.demonstration_file is None:
+    if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.validation.split] if config.validation.every else ())))
         config.task.check_requirements()
 

@@ -32,6 +32,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import Advantage, EpsLow, PolicyLoss, Tokens, quantile
+from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.preset import MethodPreset, Paper
 
 EPS_LOW_AT_MAX = 0.2
@@ -66,6 +67,14 @@ class ACPO(PolicyLoss):
                     "method.policy_loss.bins",
                     "there is one bin. Set method.policy_loss.bins above 1",
                 )
+
+    def simplify(self) -> PolicyLoss:
+        if self.alpha == 0:
+            eps_low = EPS_LOW_AT_MAX if self.bound == "max" else self.eps_b
+            return PPOClip(eps_low=eps_low, eps_high=self.eps_b)
+        if self.bins == 1:
+            return self.replace(edges="equal_width", bound="max" if self.bound == "max" else "per_bin")
+        return self
 
     def bin_tokens(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """Return (K + 1,) edges, (K,) counts and (K,) sigma of the bins over all tokens of a step, float64."""

@@ -73,6 +73,9 @@ class TokenMean(Aggregation):
         reason = "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
         yield "method.aggregation.sequences", "method.aggregation.kind", reason
 
+    def simplify(self) -> Aggregation:
+        return TokenMean()
+
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
         return mask.bool().sum(dtype=torch.float64)
 

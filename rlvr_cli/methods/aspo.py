@@ -48,6 +48,11 @@ class ASPO(PolicyLoss):
             reason = "every token has the same bound. Set method.policy_loss.eps_high_entropy"
             yield "method.policy_loss.entropy_quantile", "method.policy_loss.eps_high_entropy", reason
 
+    def simplify(self) -> PolicyLoss:
+        if self.eps_high_entropy in (None, self.eps):
+            return self.replace(eps_high_entropy=None, entropy_quantile=0.8)
+        return self
+
     @property
     def needs_entropies(self) -> bool:
         return self.eps_high_entropy is not None

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -151,17 +151,20 @@ class TrainingMethod(Section):
     Attributes:
         training: the kind of training; metrics are declared for it.
         samples: whether completions are sampled and judged, instead of demonstrations.
+        splits_steps: whether the trainer itself splits an optimizer step into forward passes.
         trained_by: phrase for the model card.
         needs_reference: whether log-probs of a reference policy are needed, a second model.
         needs_values: whether the policy gets a value head.
         teacher: the name of a model whose log-probs of the completions are needed, a further model; None = none.
         demonstration_count: number of the task's worked solutions to train on; None = none, or those of a file.
         demonstration_file: the file of demonstrations in place of the task's.
+        needs_problems: whether the task's problems are trained on.
     """
 
     chooser: ClassVar[str] = "name"
     training: ClassVar[Literal["rl", "sft"]]
     samples: ClassVar[bool]
+    splits_steps: ClassVar[bool]
     trained_by: ClassVar[str]
 
     @property
@@ -183,6 +186,10 @@ class TrainingMethod(Section):
     @property
     def demonstration_file(self) -> str | None:
         return None
+
+    @property
+    def needs_problems(self) -> bool:
+        return self.demonstration_file is None
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Yield the conflicts between components."""
@@ -218,6 +225,10 @@ class Part(Section):
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         """Yield the keys without effect: (key, the key that disables it, reason and remedy)."""
         yield from ()
+
+    def simplify(self) -> Part:
+        """Return an equivalent component with the fewest parameters."""
+        return self
 
 
 class Advantage(Part, Choice, ABC):
@@ -370,6 +381,12 @@ class Shaping(Part):
     @property
     def is_on(self) -> bool:
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
+
+    def disabled(self) -> Self:
+        return type(self)()
+
+    def simplify(self) -> Shaping:
+        return self if self.is_on else self.disabled()
 
 
 class RolloutShaping(Shaping, ABC):

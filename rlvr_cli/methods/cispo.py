@@ -33,6 +33,9 @@ class CISPO(PolicyLoss):
     eps_low: EpsLow | None = Field(0.2, description="Lower bound of the weight: 1 - eps_low; null = none.")
     eps_high: EpsHigh = Field(0.2, description="Upper bound of the weight: 1 + eps_high.")
 
+    def simplify(self) -> PolicyLoss:
+        return self.replace(eps_low=None) if self.eps_low == 1 else self
+
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return 1.0 if self.eps_low is None else self.eps_low, self.eps_high
 

@@ -32,7 +32,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, NotNegative
 from rlvr_cli.methods.base import Advantage, EpsHigh, EpsLow, OpenShare, PolicyLoss, Tokens
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
-from rlvr_cli.methods.unclipped import Unclipped
+from rlvr_cli.methods.unclipped import ImportanceSampling, Unclipped
 
 ROUNDING = 1e-5
 
@@ -110,6 +110,9 @@ class KLCov(Covariance, Unclipped):
     @property
     def has_penalty(self) -> bool:
         return self.beta > 0
+
+    def simplify(self) -> PolicyLoss:
+        return self if self.has_penalty else ImportanceSampling()
 
     def threshold(self, tokens: Tokens, means: Tensor, number: int) -> Tensor:
         return -_between(-self.covariances(tokens, means)[tokens.mask.bool()], number, ROUNDING)

@@ -22,7 +22,9 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative
 from rlvr_cli.methods.base import AboveOne, EpsLow, PolicyLoss, Regions, Tokens, regions
+from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.preset import MethodPreset, Paper
+from rlvr_cli.methods.unclipped import ImportanceSampling
 
 
 class DPPO(PolicyLoss):
@@ -37,6 +39,12 @@ class DPPO(PolicyLoss):
     @property
     def has_penalty(self) -> bool:
         return self.drift_penalty > 0
+
+    def simplify(self) -> PolicyLoss:
+        # No probability moves by more than 1.
+        if self.d_low < 1 or self.d_high < 1 or self.has_penalty:
+            return self
+        return ImportanceSampling() if self.max_ratio is None else CISPO(eps_low=None, eps_high=self.max_ratio - 1)
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the bounds of the ratio, d / pi_old."""

@@ -73,6 +73,9 @@ class EntropyBonus(Part):
         for name in () if self.adaptive else ("min", "max", "step"):
             yield f"method.entropy_bonus.{name}", target, f"{target}=null means a fixed coef. Set {target}"
 
+    def simplify(self) -> EntropyBonus:
+        return self if self.adaptive else EntropyBonus(coef=self.coef)
+
 
 COST = "the gradient of the entropy, for every token of the pass: none is skipped"
 PRESETS = (

@@ -24,7 +24,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, PolicyLoss, Tokens
-from rlvr_cli.methods.grpo import dual_clip_mask
+from rlvr_cli.methods.grpo import PPOClip, dual_clip_mask
 from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
@@ -40,6 +40,11 @@ class GPPO(PolicyLoss):
         None,
         description="Dual clip: no gradient where the advantage is negative and the ratio exceeds this; null = off.",
     )
+
+    def simplify(self) -> PolicyLoss:
+        if self.beta1 == self.beta2 == 0:
+            return PPOClip(eps_low=self.eps_low, eps_high=self.eps_high, dual_clip=self.dual_clip)
+        return self
 
     def bounds(self, tokens: Tokens, statistics: Tensor | None = None) -> tuple[float, float]:
         return self.eps_low, self.eps_high

@@ -37,7 +37,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Count, NotNegative, Scale
-from rlvr_cli.methods.base import Advantage, Rollout, RolloutShaping
+from rlvr_cli.methods.base import Advantage, Rollout, RolloutShaping, Shaping
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Sets
 
@@ -107,6 +107,9 @@ class ConflictMask(RolloutShaping):
             for name in ("positive", "negative"):
                 reason = "method.shaping.conflict=off. Set method.shaping.conflict=both"
                 yield f"method.shaping.conflict.{name}", "method.shaping.conflict.ends", reason
+
+    def simplify(self) -> Shaping:
+        return self if self.is_on and not self.positive == self.negative == 1 else self.disabled()
 
     def conflict_masks(self, rollout: Rollout, advantages: Tensor) -> tuple[Tensor, Tensor]:
         """Return (N, T) conflict runs from the start and from the end of each row; empty for an unused end."""

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.methods.base import Rollout, RolloutShaping, quantile
+from rlvr_cli.methods.base import Rollout, RolloutShaping, Shaping, quantile
 from rlvr_cli.methods.preset import Modifier, Paper
 
 
@@ -46,6 +46,9 @@ class HighEntropy(RolloutShaping):
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
         return torch.where(self.select(rollout), shaped, 0.0)
+
+    def simplify(self) -> Shaping:
+        return self.disabled() if self.share == 1 else self
 
 
 PAPER = Paper(

@@ -59,6 +59,9 @@ class KLPenalty(Part):
             for name in ("log_ratio_clamp", "value_clamp", "bias_correction"):
                 yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 means no penalty. Set method.kl.beta"
 
+    def simplify(self) -> KLPenalty:
+        return self if self.beta > 0 else KLPenalty()
+
     def value(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
         """Return (B, T) the clamped estimate, without ``beta``."""
         difference = ref_log_probs - log_probs

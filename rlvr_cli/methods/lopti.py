@@ -43,6 +43,15 @@ class Passes(Part, Choice):
         return ("all",)
 
     @property
+    def empty_passes(self) -> tuple[bool, ...]:
+        """Flags of the passes that are empty for any data."""
+        return tuple(False for _ in self.names)
+
+    def simplify_first_step(self) -> Passes:
+        """Return passes that select the same tokens at a rollout's first optimizer step, with the fewest parameters."""
+        return self
+
+    @property
     def needs_rollout_log_probs(self) -> bool:
         """True if old log-probs of the whole rollout are needed before the first update."""
         return False
@@ -89,6 +98,11 @@ class ByProbability(Passes):
     def needs_rollout_log_probs(self) -> bool:
         return self.rule == "quantile"
 
+    @property
+    def empty_passes(self) -> tuple[bool, ...]:
+        # No token has a probability below 0.
+        return tuple(pass_name == "low" and self.eta == 0 for pass_name in self.names)
+
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if (self.order, self.eta) in (("low_only", 0.0), ("high_only", 1.0)):
             side = "below 0: none" if self.order == "low_only" else "of 1 alone: next to none"
@@ -97,6 +111,23 @@ class ByProbability(Passes):
                 f"method.passes.eta={self.eta:g} with method.passes.order={self.order} trains on tokens of a "
                 f"{self.rule} {side}. Set an eta between 0 and 1",
             )
+
+    def simplify(self) -> Passes:
+        """Return one pass if a single pass has all tokens, since an empty pass has no effect.
+
+        With eta 1, tokens whose probability rounds to 1 remain in the high pass; they have no gradient on the first
+        step, but on later ones.
+        """
+        return OnePass() if self.eta == 0 and self.order != "low_only" else self
+
+    def simplify_first_step(self) -> Passes:
+        first = self.names[0]
+        all_low, all_high = self.eta == 1 and self.rule == "probability", self.eta == 0
+        if (first == "low" and all_low) or (first == "high" and all_high):
+            return OnePass()
+        if all_low or all_high:
+            return ByProbability(order="low_only", eta=0.0)
+        return self.replace(order=f"{first}_only")
 
     def threshold(self, rollout: Rollout) -> float | None:
         if self.rule == "probability":

@@ -71,6 +71,7 @@ class Method(TrainingMethod):
 
     training: ClassVar[Literal["rl"]] = "rl"
     samples: ClassVar[bool] = True
+    splits_steps: ClassVar[bool] = True
     trained_by: ClassVar[str] = "reinforcement learning with verifiable rewards"
 
     # The names of methods; None = accept any name.

@@ -27,6 +27,7 @@ class SFT(TrainingMethod):
 
     training: ClassVar[Literal["sft"]] = "sft"
     samples: ClassVar[bool] = False
+    splits_steps: ClassVar[bool] = False
     trained_by: ClassVar[str] = "supervised fine-tuning on worked solutions"
 
     name: Literal["sft"] = Field("sft", description="sft = train on worked solutions, without rollouts or rewards.")

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from rlvr_cli.methods.base import PolicyLoss, Tokens
 from rlvr_cli.methods.checks import _find_problems, has_unit_weight_on_policy
+from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.covariance import ClipCov, KLCov, draw
 from rlvr_cli.methods.dppo import DPPO
 from rlvr_cli.methods.equivalence import find_same_gradients
 from rlvr_cli.methods.gmpo import GMPO
 from rlvr_cli.methods.gspo import GSPO
 from rlvr_cli.methods.sapo import SAPO
+from rlvr_cli.methods.unclipped import ImportanceSampling
 from rlvr_cli.methods.vespo import VESPO
 from tests.methods.samples import AGGREGATIONS, WEIGHTS, change, coefficients, method, random_tokens
 from tests.training.harness import method_of
@@ -243,6 +245,16 @@ def test_rounding_is_no_drift() -> None:
 def test_they_pass_the_checks_of_user_files(weight: str) -> None:
     assert list(_find_problems(WEIGHTS[weight], method(WEIGHTS[weight]))) == []
     assert has_unit_weight_on_policy(WEIGHTS[weight]) == (weight != "clip-cov")
+
+
+def test_simplest_forms() -> None:
+    free = DPPO(d_low=1.0, d_high=1.0)
+    assert free.simplify() == CISPO(eps_low=None, eps_high=19.0)
+    assert free.replace(max_ratio=None).simplify() == ImportanceSampling() == KLCov(beta=0.0).simplify()
+    assert free.replace(drift_penalty=0.1).simplify() == free.replace(drift_penalty=0.1)
+    tokens = random_tokens(drift=1.0)
+    tokens = replace(tokens, log_probs=tokens.log_probs.clamp(max=0))
+    torch.testing.assert_close(free.weight(tokens), free.simplify().weight(tokens))
 
 
 def test_which_are_the_same_at_one_update() -> None:
