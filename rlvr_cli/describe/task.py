@@ -89,10 +89,10 @@ def show_example(config: Task, seed: int, model: str | None = None) -> dict[str,
     style: str = DEFAULT_STYLE
     about: dict[str, Any] = {}
     if model is not None:
-        from rlvr_cli.models.load import load_model_config, load_tokenizer
-        from rlvr_cli.models.source import prompt_style
+        from rlvr_cli.models.load import load_facts
 
-        tokenizer, style = load_tokenizer(model), prompt_style(load_model_config(model))
+        facts = load_facts(model)
+        tokenizer, style = facts.tokenizer, facts.style
     task = config.for_model(style)
     problem = _draw_problem(task, config.data, seed)
     responses = [*_worked_solutions(task, problem), NO_ANSWER]

@@ -22,15 +22,21 @@ def default_name(config: Config) -> str:
     return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
 
 
+# Key of the manifest while a longer run's configuration replaces the present one, so that a kill loses neither.
+EXTENDING = "extending_to"
+
+
 def check_resumable(run: RunDir, *, finished: bool = False) -> None:
     """Raise UserError if ``run`` is finished (allowed if ``finished``), was edited, or lost its checkpoints."""
     manifest = run.read_manifest()
-    if manifest.get("status") == "finished" and not finished:
+    extending = manifest.get(EXTENDING) or {}
+    if manifest.get("status") == "finished" and not finished and not extending:
         raise UserError(
             f"{run.path}: this run is finished. To extend it: "
             f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
         )
-    if text_digest(run.config_path.read_text(encoding="utf-8")) != manifest.get("config_sha256"):
+    digest = text_digest(run.config_path.read_text(encoding="utf-8"))
+    if digest not in (manifest.get("config_sha256"), extending.get("config_sha256")):
         raise UserError(
             f"{run.config_path}: was changed after the run started, so the run cannot continue exactly. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"

@@ -96,9 +96,7 @@ def resolve_config(written: Path, *, import_files: bool = True) -> Path | SweepR
     if not colon or written.exists():
         file = config_file(written)
         if _is_sweep(file):
-            raise UserError(
-                f"{written}: is a sweep file, not a configuration. Use {written}:ROW for one of its rows, without the seed."
-            )
+            raise UserError(f"{written}: is a sweep file, not a configuration. Use {written}:ROW for one of its rows.")
         return file
     rows = trial_rows(read_sweep(Path(path)), import_files=import_files)
     if name not in rows:

@@ -9,15 +9,15 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.launch.checks import check_resumable
+from rlvr_cli.launch.checks import EXTENDING, check_resumable
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, now
 
 KEY = "train.rollouts"
 
 
 def load_extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Load the configuration of ``run`` with ``overrides``."""
-    return load([run.config_path], overrides=overrides, import_files=True, from_start=True)
+    """Load the configuration of ``run`` with ``overrides``, and with an extension that was interrupted."""
+    return load([run.config_path], overrides=[*_interrupted(run), *overrides], import_files=True, from_start=True)
 
 
 def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
@@ -28,7 +28,8 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
             f"{', '.join(others)}: --resume can change only {KEY}, to extend the run. Start a new run to change "
             "another setting."
         )
-    before, after = (load_config([run.config_path], overrides=more).train.rollouts for more in ((), overrides))
+    old, new = (load_config([run.config_path], overrides=[*_interrupted(run), *more]) for more in ((), overrides))
+    before, after = old.train.rollouts, new.train.rollouts
     if after < before:
         raise UserError(f"{KEY} must be at least {before}, the rollouts of {run.path}; got {after}.")
     check_resumable(run, finished=after > before)
@@ -37,23 +38,35 @@ def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
 
 
 def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
-    """Write ``overrides`` to the locked run; return lines for the user."""
+    """Write ``overrides`` and an interrupted extension to the locked run; return lines for the user."""
     check_extension(run, overrides)
-    before, after = (load_config([run.config_path], overrides=more, import_files=True) for more in ((), overrides))
+    manifest, interrupted = run.read_manifest(), _interrupted(run)
+    before = load_config([run.config_path], overrides=interrupted, import_files=True)
+    after = load_config([run.config_path], overrides=[*interrupted, *overrides], import_files=True)
     old, new = before.train.rollouts, after.train.rollouts
-    if new == old:
+    if new == old and not interrupted:
         return []
-    manifest, text = run.read_manifest(), dump_yaml(after)
-    entry = {"from": old, "to": new, "step": manifest["step"], "time": now()}
+    text = dump_yaml(after)
+    if new > old:
+        entry = {"from": old, "to": new, "step": manifest["step"], "time": now()}
+        extension = {"rollouts": new, "config_sha256": text_digest(text)}
+        run.update_manifest(**{EXTENDING: extension, "extended": [*manifest.get("extended", []), entry]})
     write_text(run.config_path, text)
     run.update_manifest(
         status="interrupted",
         rollouts_total=new,
         steps_total=after.batch.steps_total,
         config_sha256=text_digest(text),
-        extended=[*manifest.get("extended", []), entry],
+        **{EXTENDING: None},
     )
+    if new == old:
+        return []
     return [f"{run.path}: extended from {old} to {new} rollouts", *_schedule_note(before, after, manifest["step"])]
+
+
+def _interrupted(run: RunDir) -> list[str]:
+    extension = run.read_manifest().get(EXTENDING)
+    return [f"{KEY}={extension['rollouts']}"] if isinstance(extension, dict) else []
 
 
 def _schedule_note(before: Config, after: Config, step: int) -> list[str]:

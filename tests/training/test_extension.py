@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.seal import file_digest
+from rlvr_cli.training import extension
 from rlvr_cli.training import run as running
 from rlvr_cli.training.extension import extend
 from tests.matrix import metrics, resume
@@ -82,6 +84,25 @@ def test_only_the_number_of_rollouts_can_change_and_only_upwards(short: RunDir) 
     with pytest.raises(UserError, match="holds no checkpoint"):
         extend(short, ["train.rollouts=3"])
     assert (short.config_path.read_bytes(), short.manifest_path.read_bytes()) == before
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_an_extension_that_is_cut_off_is_carried_out_later(
+    short: RunDir, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Killed before the configuration is written, and between it and the manifest."""
+
+    def cut(path: Path, text: str) -> None:
+        if writes:
+            path.write_text(text, encoding="utf-8")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(extension, "write_text", cut)
+        extend(short, ["train.rollouts=3"])
+    assert resume(short).status == "finished"
+    assert load_config([short.config_path]).train.rollouts == 3
+    assert (len(metrics(short)), len(short.read_manifest()["extended"])) == (12, 1)
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
