@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Contradiction, Text
 from rlvr_cli.core.text import did_you_mean
@@ -110,6 +111,8 @@ class Mixture(Task):
         return all(task.is_generated for task in self.components)
 
     def for_model(self, style: str) -> Self:
+        if style == "compact" and len(kinds := dict.fromkeys(task.name for task in self.components)) > 1:
+            raise UserError(f"task.tasks: a lab's model reads one task, not {', '.join(kinds)}. Use another model.")
         copy = self.model_copy()
         copy.__dict__["_read"] = ({name: task.for_model(style) for name, task in self.by_name.items()}, [])
         return copy

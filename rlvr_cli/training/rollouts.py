@@ -98,6 +98,7 @@ class RolloutSource:
         self.reward, advantage = (Reward(), None) if policy is None else (policy.reward, policy.advantage)
         self.needs_parts = advantage is not None and advantage.needs_parts
         self.needs_greedy = advantage is not None and advantage.needs_greedy
+        self.compares_verdicts = advantage is not None and advantage.needs_correct and advantage.compares_group
         self.model: Any = None
         self.weights: Callable[[], AbstractContextManager[None]] = nullcontext
         self.seconds = {"rollout": 0.0, "verify": 0.0}
@@ -153,10 +154,7 @@ class RolloutSource:
             entropies=entropies if len(entropies) == len(self.slots) else None,
             truncated=[slot.truncated for slot in self.slots],
             rewards=rewards,
-            correct=[
-                slot.control == 1 if self.reward.is_control else slot.verdict.correct != slot.flipped
-                for slot in self.slots
-            ],
+            correct=[self._is_correct(slot) for slot in self.slots],
             parts=parts,
             part_weights=part_weights,
             greedy_rewards=greedy_rewards,
@@ -308,16 +306,18 @@ class RolloutSource:
                 local[row].control = rewards[row]
 
     def _groups_of_equal_rewards(self) -> dict[int, list[bool]]:
-        """Return the groups without a gradient, with the verdicts on their scorable completions.
+        """Return the groups of equal rewards, with the verdicts on their scorable completions.
 
-        Their rewards are equal in float32, as in training; or their parts, if the advantage reads them; or equal to the
-        greedy completion's.
+        Their rewards are equal in float32, as in training, or what the advantage compares instead: the training
+        verdicts, the parts of the rewards, or the rewards and the greedy completion's.
         """
 
         def values(slot: _Slot, reward: float) -> list[Any]:
             baselines = [self._baseline(slot)] if self.greedy else []
             if not slot.verdict.scorable or any(map(math.isnan, baselines)):
                 return []
+            if self.compares_verdicts:
+                return [self._is_correct(slot)]
             return [*baselines, (reward, *sorted(slot.verdict.parts.items())) if self.needs_parts else reward]
 
         size = self.config.rollout.group_size
@@ -334,6 +334,10 @@ class RolloutSource:
             for group, of_group in groups.items()
             if len({value for row in of_group for value in row["values"]}) <= 1
         }
+
+    def _is_correct(self, slot: _Slot) -> bool:
+        """Return the verdict for training: flipped with the reward, or whether a control's reward is 1."""
+        return slot.control == 1 if self.reward.is_control else slot.verdict.correct != slot.flipped
 
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
         """Return ``count`` problems from a permutation of all, different for every attempt."""

@@ -10,7 +10,6 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs import curve_rows
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.core.sparkline import BLOCKS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.training import ends, filter_step_rows, learning_curves
 from tests.launch.launches import NARROW, rows
@@ -74,4 +73,4 @@ def test_what_is_no_number_is_left_out() -> None:
     assert curves == {"entropy": ((6, 0.25),)}
     nothing = curves_of({"rollout": 0, "grad_norm": None})
     assert set(ends(nothing["gradient norm"]).values()) == {None}
-    assert curve_rows(nothing, 1, 60, BLOCKS) == [("gradient norm", " ", "-", "-", "-", "-")]
+    assert curve_rows(nothing, 1, 60) == [("gradient norm", " ", "-", "-", "-", "-")]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Rollout, Tokens
+from rlvr_cli.methods.correction import MaskedSequence, TokenCorrection
 from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import BASES
@@ -181,6 +182,13 @@ def test_choices_that_come_to_the_same_thing() -> None:
             assert torch.allclose(torch.stack(found[0]).sum(0), torch.stack(found[1]).sum(0), atol=1e-12)
         else:
             assert not alike(*found), (first, second, same)
+
+
+def test_token_weights_of_a_correction_are_averaged_over_rows_by_some_losses_alone() -> None:
+    methods = configs("grpo", "gspo", "sapo", overrides=("method.aggregation=sequence_mean",))
+    for correction, same in ((None, True), (TokenCorrection(), False), (MaskedSequence(), True)):
+        (group,) = find_same_gradients(methods, updates=1, correction=correction)
+        assert group.names == (("grpo", "gspo", "sapo") if same else ("grpo", "sapo")), correction
 
 
 def test_the_first_step_of_an_empty_pass_is_the_step_of_no_other_method() -> None:

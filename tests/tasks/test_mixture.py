@@ -111,6 +111,7 @@ def test_what_cannot_be_mixed_is_named() -> None:
         (("tasks={kk: 0.5, countdown: 0.3}",), r"sum to 0\.8; they must sum to 1.*kk: 0\.625, countdown: 0\.375"),
         (("tasks={kk: 1}", "options={kk: {peple: {2: 1}}}"), r"kk: peple: unknown key\..* people,"),
         (("tasks={kk: 1}", "options={countdown: {}}"), "countdown is in task.options alone"),
+        (("tasks={kk: 1}", "options={kk: {name: math}}"), "options.kk has name, which is the mixture's"),
         (("tasks={kk: 1}", "data=rows.jsonl"), r"Set task\.options\.NAME\.data"),
     ):
         with pytest.raises(UserError, match=reason):

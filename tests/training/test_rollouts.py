@@ -73,6 +73,13 @@ def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> No
         assert (before != after) == replaced
 
 
+def test_dynamic_sampling_compares_verdicts_where_the_advantage_does(tmp_path: Path) -> None:
+    """Wrong answers of different rewards teach maxrl nothing."""
+    _, rows = trained(tmp_path, "maxrl", "maxrl", "rollout.group_size=4", "rollout.dynamic_sampling=20")
+    assert all(len({row["correct"] for row in rows[first : first + 4]}) == 2 for first in range(0, 32, 4))
+    assert all(row["advantage"] for row in rows)
+
+
 def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     """On-policy the update's own is the same; an engine without entropies has an estimate from the same tokens."""
     config = load_config(overrides=[*SETTINGS, "rollout.temperature=0.8"])

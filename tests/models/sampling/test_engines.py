@@ -58,6 +58,12 @@ def test_it_is_seeded_by_the_call_and_leaves_the_global_stream_alone() -> None:
     assert model.training
 
 
+def test_arguments_that_generate_refuses_are_the_user_s() -> None:
+    params = replace(PARAMS, extra={"no_repeat_ngram_size": "x"})
+    with pytest.raises(UserError, match=r"^rollout\.generation_kwargs=\{'no_repeat_ngram_size': 'x'\}: "):
+        generate_with_transformers(gpt2(), PROMPTS, params, keys=KEYS)
+
+
 def test_greedy_agrees_with_the_local_sampler() -> None:
     model = make("qwen3")
     theirs = generate_with_transformers(model, PROMPTS, replace(PARAMS, temperature=0.0, max_rows=3), keys=KEYS)
