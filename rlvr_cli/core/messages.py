@@ -50,7 +50,8 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
         if detail["type"] == "extra_forbidden" and len(path) == 1:
-            for leaf in _leaves(path, value_at(data, path)):
+            is_key = normalize_name(str(path[0])) in schema.other_names
+            for leaf in [path] if is_key else _leaves(path, value_at(data, path)):
                 alone = functools.reduce(lambda value, key: {key: value}, reversed(leaf), value_at(data, leaf))
                 by_path.setdefault(leaf, Fault(path, leaf, _unknown_key_message(schema, path, alone)))
         else:
@@ -173,7 +174,8 @@ def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     others = [variant for variant in schema.variants(section) if variant is not chosen and key in fields(variant)]
     if others:
         return _other_kind_message(schema, path, values, others)
-    written = follow_single_keys(path, value_at(data, path))
+    is_key = normalize_name(str(key)) in schema.other_names
+    written = path if is_key else follow_single_keys(path, value_at(data, path))
     name, value = normalize_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
     # The name of another program's key is more specific than that of its section.
