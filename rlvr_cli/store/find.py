@@ -127,7 +127,8 @@ def _find_folders(name: str, root: Path) -> dict[Path, list[Path]]:
 def _glob(pattern: Path) -> list[Path]:
     start = Path(pattern.anchor)
     try:
-        return list(start.glob(str(pattern.relative_to(start))))
+        # A run that is being created has a hidden folder.
+        return [path for path in start.glob(str(pattern.relative_to(start))) if path.name[0] != "."]
     except ValueError:  # pathlib rejects patterns such as `a**`
         return []
 

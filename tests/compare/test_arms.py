@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,13 @@ def test_what_by_does_not_name_is_pooled_and_paired(root: Path) -> None:
     assert set(shown(arms_of(root, "*-1e-*", by=("optimizer.lr", "method.name")))) == {
         f"{method} lr={lr}" for method in ("grpo", "dapo") for lr in ("1e-05", "1e-06")
     }
+
+
+def test_a_glob_leaves_out_a_run_whose_creation_was_killed(root: Path) -> None:
+    make_run(root, "a-s0")
+    shutil.copytree(root / "a-s0", root / ".a-s1.new-7@host").joinpath("manifest.json").unlink()
+    selection = load_runs(["*-s*"], root)
+    assert [run.dir.name for run in selection.runs] == ["a-s0"] and not selection.problems
 
 
 def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
