@@ -77,9 +77,6 @@ class StepMeter:
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.sum(dtype=torch.float64)
 
-    def add_rollout(self) -> None:
-        self.executed.update(self.method.rollout_terms())
-
     def begin_step(self, mask: Tensor) -> None:
         """Count the valid tokens (n, T) of the step's rows, some of which forward passes may skip."""
         self._add({"tokens": mask})

@@ -111,7 +111,7 @@ def start_training(
 
 
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
-    text = dump_yaml(config)
+    text, teacher = dump_yaml(config), prepared.teacher
     # A submitted run already has copies: the files may have been edited while it was queued.
     copies = {} if (run.path / COPIES).exists() else save_copies(user_files(config), run.path)
     write_text(run.config_path, text)
@@ -137,7 +137,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         **copies,
         method_fingerprint=prepared.method.fingerprint(),
         problems_sha256=prepared.problems_sha256(),
-        **({} if prepared.teacher is None else {"teacher": prepared.teacher.record}),
+        **({} if teacher is None else {"teacher": {"model": teacher.location, "fingerprint": teacher.fingerprint}}),
         sampler=prepared.engine_reason,
         weights_dtype=str(prepared.model.dtype).removeprefix("torch."),
         **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),

@@ -24,10 +24,6 @@ class Teacher:
     location: str
     fingerprint: str
 
-    @property
-    def record(self) -> dict[str, str]:
-        return {"model": self.location, "fingerprint": self.fingerprint}
-
 
 def find_teacher(config: Config) -> ModelSource | None:
     """Return the model that the method's teacher names; None without one. Raises UserError for an unknown name."""

@@ -354,7 +354,7 @@ class PolicyTrainer(GRPOTrainer):
         rows = gather_rows(local_rows, self.accelerator.gather, self.accelerator.num_processes, self.pad_token_id)
         rollout, rows = self.scoring.score(rows, rewards, self._trl_judged, **self._advantage_inputs(batch))
         self.rollout_metrics = self.method.advantage.metrics(rollout)
-        self.meter.add_rollout()
+        self.meter.executed.update(self.method.rollout_terms())
         policy_rollout = dataclasses.replace(rollout, mask=policy_mask(rows))
         means = policy_rollout.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
