@@ -387,8 +387,8 @@ def test_a_benchmark_of_2026_is_sampled_as_its_authors_do() -> None:
 
 def test_choices_are_in_an_order_of_the_problem_alone_and_letters_are_read() -> None:
     """Every letter is right somewhere, and the same for every reading of the row."""
-    read = [gpqa_task.problem_from({"id": "x", **gpqa(number)}, "row") for number in range(40)]
-    again = [gpqa_task.problem_from({"id": "y", **gpqa(number)}, "elsewhere") for number in range(40)]
+    read = [gpqa_task.GPQA().problem_from({"id": "x", **gpqa(number)}, "row") for number in range(40)]
+    again = [gpqa_task.GPQA().problem_from({"id": "y", **gpqa(number)}, "elsewhere") for number in range(40)]
     assert read == again and {problem.data["answer"] for problem in read} == set("ABCD")
     for text, strict, paper in [
         *((text, "B", "B") for text in ("B", "(B)", "B.", "B)", r"\text{B}", r"\textbf{(B)}", "$B$", "**B**")),
@@ -397,6 +397,6 @@ def test_choices_are_in_an_order_of_the_problem_alone_and_letters_are_read() -> 
     ]:
         assert (gpqa_task.read_letter(text), gpqa_task.read_letter(text, "paper")) == (strict, paper), text
     with pytest.raises(UserError, match="answer must be one of A, B, C, D"):
-        gpqa_task.problem_from({"id": "x", "question": "?", "answer": "E"}, "row")
+        gpqa_task.GPQA().problem_from({"id": "x", "question": "?", "answer": "E"}, "row")
     with pytest.raises(UserError, match="Incorrect Answer 2"):
-        gpqa_task.problem_from({**gpqa(1), "Incorrect Answer 2": None}, "row")
+        gpqa_task.GPQA().problem_from({**gpqa(1), "Incorrect Answer 2": None}, "row")
