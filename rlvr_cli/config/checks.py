@@ -337,5 +337,5 @@ def _warn_of_biased_samples(config: Config) -> list[str]:
     return [
         f"WARNING: {' and '.join(limits)} {verb} from {source}, and the gradient takes the samples "
         "for those of the whole distribution, of which every probability and ratio is: it is biased. "
-        f"Without {'them' if len(limits) > 1 else 'it'} there is no bias."
+        f"Samples without {'them' if len(limits) > 1 else 'it'} are unbiased."
     ]

@@ -146,7 +146,7 @@ class RolloutSource:
                 math.nan if math.isnan(baseline) else reward
                 for reward, baseline in zip(rewards, greedy_rewards, strict=True)
             ]
-        parts, part_weights = self._reward_parts() if self.needs_parts else ([], [])
+        reward_parts, part_weights = self._reward_parts() if self.needs_parts else ([], [])
         return RolloutBatch(
             prompt_ids=[slot.prompt for slot in self.slots],
             completion_ids=[slot.ids for slot in self.slots],
@@ -155,7 +155,7 @@ class RolloutSource:
             truncated=[slot.truncated for slot in self.slots],
             rewards=rewards,
             correct=[self._is_correct(slot) for slot in self.slots],
-            parts=parts,
+            parts=reward_parts,
             part_weights=part_weights,
             greedy_rewards=greedy_rewards,
         )
