@@ -182,7 +182,7 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
         steps = smaller.batch.steps_total
         with Reporter(run.log_path, console=Console(file=nowhere), rollouts=1, steps=steps) as reporter:
             trainer: Any = build_trainer(RunParts(prepared, run, reporter, StopRequest()))
-            trainer.sampler_checked = True  # nothing was sampled
+            trainer._pending_checks = []  # nothing was sampled
             # The largest update: each token has a gradient, each row a prompt of its own.
             trainer._grad_mask = lambda rows: policy_mask(rows).bool()
             trainer.forward.share_prompts = False

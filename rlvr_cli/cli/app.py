@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed while running, 2 bad input, 70 a bug in rlvr (with 
 from __future__ import annotations
 
 import errno
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -95,6 +96,9 @@ for name, group in GROUPS.items():
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit code; errors go to standard error, bugs raise."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As standard error: a character that the terminal lacks is escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rlvr")
     except SystemExit as end:

@@ -95,10 +95,12 @@ def render_table(
     if not rows:
         hint = f" (--all shows {others} more)" if others else ""
         return Text(f"No run is running in {root}{hint}.")
-    room = len(rows) if all_rows or len(rows) <= console.height - 2 else max(1, console.height - 3)
-    table = Text("\n".join(table_lines(HEADER, [format_cells(row) for row in rows[:room]], console.width)))
+    for room in range(len(rows), 0, -1):
+        lines = table_lines(HEADER, [format_cells(row) for row in rows[:room]], console.width)
+        if all_rows or len(lines) + (room < len(rows)) < console.height:
+            break
     below = [Text(f"and {len(rows) - room} more")] if len(rows) > room else []
-    return Group(table, *below)
+    return Group(Text("\n".join(lines)), *below)
 
 
 def format_cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -50,8 +50,10 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _locate(schema, detail, data)
         if detail["type"] == "extra_forbidden" and len(path) == 1:
+            leaves = _leaves(path, value_at(data, path))
             is_key = normalize_name(str(path[0])) in schema.other_names
-            for leaf in [path] if is_key else _leaves(path, value_at(data, path)):
+            has_keys = any(normalize_name(str(leaf[-1])) in schema.other_names for leaf in leaves)
+            for leaf in leaves if has_keys and not is_key else [path]:
                 alone = functools.reduce(lambda value, key: {key: value}, reversed(leaf), value_at(data, leaf))
                 by_path.setdefault(leaf, Fault(path, leaf, _unknown_key_message(schema, path, alone)))
         else:

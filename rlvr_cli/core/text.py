@@ -70,9 +70,12 @@ def redact_secrets(text: str) -> str:
 
 
 def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the name most similar to `word`; None below similarity `cutoff` (1 = equal)."""
-    by_lower = {name.lower(): name for name in names}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    """Return the name most similar to `word`, allowing transpositions; None below similarity `cutoff` (1 = equal)."""
+    by_lower, word = {name.lower(): name for name in names}, word.lower()
+    swapped = (word[:at] + word[at : at + 2][::-1] + word[at + 2 :] for at in range(len(word) - 1))
+    if exact := next((text for text in swapped if text in by_lower and text != word), None):
+        return by_lower[exact]
+    matches = difflib.get_close_matches(word, by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 
 

@@ -43,7 +43,7 @@ def _with_problems(job: EvalJob, say: Say) -> EvalJob:
     trained_on: dict[str, int] = {}
     for target, option in ((job.target, ""), (job.against, " (--against)")):
         if target is not None:
-            count = _count_training_problems(job, task, target, option, wordings, say)
+            count = _count_training_problems(job, target, option, wordings, say)
             trained_on |= dict.fromkeys((model.label for model in target.subjects), count)
     return replace(job, trained_on=trained_on)
 
@@ -67,9 +67,7 @@ def _read_problems(job: EvalJob, task: Task, say: Say) -> list[Problem]:
     return problems
 
 
-def _count_training_problems(
-    job: EvalJob, task: Task, target: Target, option: str, wordings: Sequence[str], say: Say
-) -> int:
+def _count_training_problems(job: EvalJob, target: Target, option: str, wordings: Sequence[str], say: Say) -> int:
     """Return how many of the problems a model was trained on, with a warning: its accuracy is not held-out accuracy."""
     subject = target.subjects[0]
     training = read_training_problems(target.run.path if target.run else local_path(subject.model))

@@ -223,7 +223,7 @@ def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
 
 
 def _change_rows(memory: dict[str, Any]) -> list[tuple[str, str]]:
-    fits = {"yes": "fits", "tight": "tight", "no": "does not fit alone"}
+    fits = {"yes": "fits", "tight": "tight", "no": "does not fit"}
     return [
         (change["settings"], f"{gib(change['peak'])}, {fits[change['fits']]}")
         for change in memory["changes"][:MAX_CHANGES]

@@ -229,6 +229,9 @@ def cut_middle(text: str) -> str:
 def _pieces(record: Mapping[str, Any]) -> list[Piece]:
     """Return a completion's tokens, those of one character merged; none if the record lacks them."""
     texts, pieces = record.get("pieces") or [], list[Piece]()
+    # A log-prob that is not finite is recorded as None.
+    if None in record.get("log_probs", ()):
+        return []
     log_probability, tokens = 0.0, 0
     for index, (text, log_prob) in enumerate(zip(texts, record["log_probs"] if texts else [], strict=True)):
         log_probability, tokens = log_probability + min(0.0, log_prob), tokens + 1

@@ -113,10 +113,7 @@ def load_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
 def _find_folders(name: str, root: Path) -> dict[Path, list[Path]]:
     """Return the folders that a name matches with their runs. Raises UserError for none or several experiments."""
     folders: dict[Path, list[Path]] = {}
-    paths = [root / name]
-    with collect_problems([]):
-        paths.append(local_path(name))
-    for path in dict.fromkeys(paths):
+    for path in dict.fromkeys((root / name, local_path(name))):
         for match in sorted(_glob(path)) if has_magic(name) else [path]:
             folders |= _runs_of(match)
         if folders:
@@ -128,7 +125,7 @@ def _glob(pattern: Path) -> list[Path]:
     start = Path(pattern.anchor)
     try:
         # A run that is being created has a hidden folder.
-        return [path for path in start.glob(str(pattern.relative_to(start))) if path.name[0] != "."]
+        return [path for path in start.glob(str(pattern.relative_to(start))) if not path.name.startswith(".")]
     except ValueError:  # pathlib rejects patterns such as `a**`
         return []
 

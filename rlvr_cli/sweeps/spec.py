@@ -193,7 +193,7 @@ class SweepFile:
 
     @property
     def base(self) -> list[Path]:
-        """The base configuration files. Raises UserError for the home folder of an unknown user."""
+        """The base configuration files."""
         return [config_file(name, self.path.parent) for name in self.spec.base]
 
     def location(self, *path: Any) -> str:

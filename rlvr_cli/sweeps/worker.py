@@ -112,7 +112,7 @@ class SweepWorker:
         check_no_link(output)
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "rlvr_cli", *arguments],
+                self._program(arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -127,6 +127,9 @@ class SweepWorker:
                 if os.getppid() != self.parent:
                     self.child.kill()
                     os._exit(1)
+
+    def _program(self, arguments: list[str]) -> list[str]:
+        return [sys.executable, "-m", "rlvr_cli", *arguments]
 
     def _handle_sigterm(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True

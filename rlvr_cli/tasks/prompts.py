@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.tasks.files import find_text_error
 
 # The prompt style of models without `rlvr_prompt_style` in their config.json: English.
 DEFAULT_STYLE: Final = "logic_rl"
@@ -164,6 +165,8 @@ def render_template(template: str, columns: Mapping[str, Any], where: str) -> st
         raise UserError(f"{location}: {reason} (the row has {', '.join(columns)})") from error
     if not text.strip():
         raise UserError(f"{location} writes an empty prompt")
+    if fault := find_text_error(text):
+        raise UserError(f"{location} writes {fault}")
     return text
 
 

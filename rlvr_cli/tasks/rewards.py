@@ -190,9 +190,10 @@ def reward_reference(written: str, folder: Path | None = None) -> str:
     if match is None:
         return written
     name, packages = f"{match['file']}:{match['name']}", metadata.packages_distributions()
-    if not (installed := packages.get(match["file"].partition(".")[0])):
+    installed = packages.get(match["file"].partition(".")[0])
+    if installed is None and match["package"] is None:
         return name  # the worker that imports it reports what is missing
-    package = f"{installed[0]}=={metadata.version(installed[0])}"
+    package = f"{installed[0]}=={metadata.version(installed[0])}" if installed else "missing"
     if match["package"] not in (None, package):
         raise UserError(f"task.reward={written}: the installed package is {package}. Install the recorded one.")
     return f"{name}@{package}"

@@ -28,8 +28,6 @@ from rlvr_cli.core.processes import end_with_parent, inherit_orphans
 _MAX_MESSAGE_BYTES = 1 << 30
 _BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-JobHandler = Callable[[Any], Any]
-
 # Errors of a socket whose peer has exited, or sends invalid messages.
 CONNECTION_LOST = (EOFError, OSError, ValueError)
 

@@ -87,6 +87,12 @@ def test_tokens_have_the_probability_they_were_sampled_with(tmp_path: Path) -> N
     assert all(f'<span class="p p{place}">{name}</span>' in shown for place, name in enumerate(bin_names()))
 
 
+def test_a_completion_with_a_probability_that_is_not_finite_is_shown_without_any(tmp_path: Path) -> None:
+    row = record("p", True, "a b", pieces=["a", " b"], log_probs=[None, -1.0])
+    [completion] = sampled_completions(made(tmp_path, [row])).pairs[0][0].completions
+    assert (completion.pieces, completion.text) == ((), "a b")
+
+
 def test_what_a_model_wrote_is_text(tmp_path: Path) -> None:
     hostile = "</pre><script>alert(1)</script>\x1b[2J\u202e{{ 7 * 7 }}\ud800"
     rows = [
