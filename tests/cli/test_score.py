@@ -18,7 +18,8 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation import score as scoring
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.problem import Verdict
+from rlvr_cli.tasks.kk import KnightsAndKnaves
+from rlvr_cli.tasks.problem import Problem, Verdict
 
 KK = {"question": "Who is what?", "names": ["Ann", "Bob"], "solution": [True, False]}
 RIGHT = "So. </think><answer> (1) Ann is a knight (2) Bob is a knave </answer>"
@@ -166,16 +167,16 @@ def test_damaged_gzip(tmp_path: Path, damage: Any, capsys: pytest.CaptureFixture
 def test_a_stopped_one_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"problem": {**KK, "question": f"{index}?"}, "response": RIGHT} for index in range(40)]
     source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    judge, judged = scoring._judge, []
+    judge, judged = KnightsAndKnaves.judge_many, list[int]()
 
-    def counted(*arguments: Any) -> list[Verdict]:
-        judged.append(len(arguments[1]))
+    def counted(task: KnightsAndKnaves, problems: list[Problem], *arguments: Any) -> list[Verdict]:
+        judged.append(len(problems))
         if len(judged) == 3:
             raise KeyboardInterrupt
-        return judge(*arguments)
+        return judge(task, problems, *arguments)
 
     monkeypatch.setattr(scoring, "CHUNK", 10)
-    monkeypatch.setattr(scoring, "_judge", counted)
+    monkeypatch.setattr(KnightsAndKnaves, "judge_many", counted)
     score(source, target, code=130)
     assert judged == [10, 10, 10] and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 

@@ -36,7 +36,7 @@ def runs(tmp_path: Path) -> Path:
     [
         (["--model", "{empty}"], ["no weights", "model.safetensors"]),
         (["--model", "./nowhere"], ["./nowhere", "no such folder"]),
-        (["task.data={folder}/broken.jsonl"], ["broken.jsonl:2"]),
+        (["task.data={folder}/broken.jsonl"], ["broken.jsonl:1", "broken.jsonl:2"]),
         (["run.name=../escape"], ["run.name"]),
         (["run.dir={folder}/file"], ["file", "cannot be created"]),
         (["--resume", "{folder}/runs/none"], ["no such run"]),
@@ -48,7 +48,7 @@ def runs(tmp_path: Path) -> Path:
 def test_refused_before_anything_starts(
     tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
 ) -> None:
-    (tmp_path / "broken.jsonl").write_text(json.dumps({"question": "?", "names": ["A", "B"]}) + "\n{oops\n")
+    (tmp_path / "broken.jsonl").write_text("{oops\n" + json.dumps({"question": "?", "names": ["A", "B"]}) + "\n")
     (tmp_path / "file").write_text("a file, not a folder")
     places = {"folder": str(tmp_path), "empty": str(model_without_weights(tmp_path))}
     arguments = [argument.format(**places) for argument in arguments]
