@@ -248,12 +248,12 @@ def lines_after(comparison: Comparison) -> list[str]:
     unit, arms, tasks = task_noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
     powers = {name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()}
     lines = merge_lines({name: [power] if power else [] for name, power in powers.items()})
-    if comparison.tested:
-        lines += [
+    if comparison.tested and comparison.family:
+        lines.append(
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
-            f"{count(tasks, unit)} and on their mean",
-            *_control_tests(comparison),
-        ]
+            f"{count(tasks, unit)} and on their mean"
+        )
+    lines += _control_tests(comparison) if comparison.tested else []
     notes = list(comparison.scores.notes)
     if tasks < FEW_TASKS:
         number = count(tasks, unit)

@@ -151,17 +151,19 @@ def table_lines(
 
 
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield groups of columns that fit next to the first column, and their widths."""
+    """Yield groups of columns that fit next to the first one (and a second without a title), and their widths."""
     least = [
         max((_indent(cell) + cell_len(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
         for cells in zip(*lines, strict=True)
     ]
     if natural[0] <= columns // 3:
         least[0] = natural[0]
-    groups = [[0]]
-    for column in range(1, len(natural)):
-        if len(groups[-1]) > 1 and sum(least[index] + GAP for index in [*groups[-1], column]) - GAP > columns:
-            groups.append([0])
+    labels = [0, 1] if lines[0][0] and not lines[0][1] else [0]
+    groups = [[*labels]]
+    for column in range(len(labels), len(natural)):
+        width = sum(least[index] + GAP for index in [*groups[-1], column]) - GAP
+        if len(groups[-1]) > len(labels) and width > columns:
+            groups.append([*labels])
         groups[-1].append(column)
     for group in groups:
         yield group, _share_width([least[index] for index in group], [natural[index] for index in group], columns)
