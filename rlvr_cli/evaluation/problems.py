@@ -10,6 +10,7 @@ from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
+from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.runs.trained_on import FILE, read_training_problems, wording_digest
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.problem import FEW_PROBLEMS
@@ -20,6 +21,7 @@ Say = Callable[[str], None]
 
 def with_problems(jobs: Sequence[EvalJob], say: Say) -> list[EvalJob]:
     """Return the jobs with their problems. Raises UserError with the errors of all."""
+    quiet_hub()
     read, problems = list[EvalJob](), list[str]()
     for job in jobs:
         with collect_problems(problems, UserError):
