@@ -53,6 +53,6 @@ def test_a_kill_in_the_middle_of_an_evaluation(tmp_path: Path, way: tuple[str, .
     assert kill_in_second_evaluation(process, run) < SAMPLES, "the kill came too late to show anything"
     assert not (run / SECOND / "metrics.json").exists()
     finish(start("--resume", str(run), environment=environment))
-    assert record(run) == record(whole) and len(record(run)) == 8
+    assert record(run) == record(whole) and len(record(run)) == 10
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert len(read_jsonl(run / SECOND / "samples.jsonl")) == SAMPLES
