@@ -114,7 +114,7 @@ def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
         plain = train(tmp_path, method, base, updates=updates, plain=True, **sizes)
         quick = train(tmp_path, method, load_base(tmp_path), updates=updates, **sizes)
         for mine, other in zip(quick.gradients, plain.gradients, strict=True):
-            # A step may leave a policy so certain that its gradient vanishes (1e-11), with the error of the steps before.
+            # A step may leave a policy so certain that its gradient vanishes (1e-11); its error is of the steps before.
             assert relative_error(mine, other) < PLAIN_TOLERANCE or float((mine - other).norm()) < 1e-12, updates
 
 
