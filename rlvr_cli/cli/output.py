@@ -28,9 +28,8 @@ def _format_option(*forms: str) -> Any:
     return typer.Option("--format", metavar="FORMAT", callback=check, rich_help_panel=MORE, help=text)
 
 
-# For commands that print more than tables; that print several tables (no CSV); that list rows.
+# For commands that print more than tables; that list rows.
 Format = Annotated[str, _format_option("table", "json")]
-TablesFormat = Annotated[str, _format_option("table", "json", "markdown", "latex")]
 ListFormat = Annotated[str, _format_option("table", "json", "csv", "markdown", "latex")]
 
 

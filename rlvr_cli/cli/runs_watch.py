@@ -95,7 +95,9 @@ def render_table(
     if not rows:
         hint = f" (--all shows {others} more)" if others else ""
         return Text(f"No run is running in {root}{hint}.")
-    for room in range(len(rows), 0, -1):
+    # A row has a line at least.
+    most = len(rows) if all_rows else min(len(rows), max(1, console.height - 2))
+    for room in range(most, 0, -1):
         lines = table_lines(HEADER, [format_cells(row) for row in rows[:room]], console.width)
         if all_rows or len(lines) + (room < len(rows)) < console.height:
             break

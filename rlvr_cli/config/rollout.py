@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlvr_cli.core.section import Count, CountOrZero, OneOrMore, Probability, Section, Text
-from rlvr_cli.methods.correction import AutoCorrection, Correction, NoCorrection, TokenCorrection
+from rlvr_cli.methods.correction import AutoCorrection, Correction, CorrectionSetting, TokenCorrection
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
@@ -96,7 +96,7 @@ class RolloutConfig(Section):
         "is supported, else transformers.",
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
-    correction: Correction = Field(
+    correction: CorrectionSetting = Field(
         default=AutoCorrection(), description="Weights of the gradient for a sampler that is not the trained policy."
     )
     behind: Annotated[int, Field(ge=0, le=1000)] = Field(
@@ -120,4 +120,4 @@ class RolloutConfig(Section):
         """The correction, with `auto` resolved; None = no weights."""
         if isinstance(self.correction, AutoCorrection):
             return TokenCorrection() if self.uses_vllm else None
-        return None if isinstance(self.correction, NoCorrection) else self.correction
+        return self.correction if isinstance(self.correction, Correction) else None

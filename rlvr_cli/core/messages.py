@@ -51,14 +51,18 @@ def convert_errors(schema: Schema, data: Any, error: ValidationError) -> list[Fa
         path, value_path = _locate(schema, detail, data)
         if detail["type"] == "extra_forbidden" and len(path) == 1:
             leaves = _leaves(path, value_at(data, path))
-            is_key = normalize_name(str(path[0])) in schema.other_names
-            has_keys = any(normalize_name(str(leaf[-1])) in schema.other_names for leaf in leaves)
-            for leaf in leaves if has_keys and not is_key else [path]:
+            is_section = not _is_foreign(schema, path[0]) and any(_is_foreign(schema, leaf[-1]) for leaf in leaves)
+            for leaf in leaves if is_section else [path]:
                 alone = functools.reduce(lambda value, key: {key: value}, reversed(leaf), value_at(data, leaf))
                 by_path.setdefault(leaf, Fault(path, leaf, _unknown_key_message(schema, path, alone)))
         else:
             by_path.setdefault(path, Fault(path, value_path, _fault_message(schema, detail, path, value_path, data)))
     return list(by_path.values())
+
+
+def _is_foreign(schema: Schema, key: Any) -> bool:
+    """Return whether a key is one of another program, so that a mapping below it is its value."""
+    return normalize_name(str(key)) in schema.other_names
 
 
 def _leaves(path: KeyPath, value: Any) -> list[KeyPath]:
@@ -176,8 +180,7 @@ def _unknown_key_message(schema: Schema, path: KeyPath, data: Any) -> str:
     others = [variant for variant in schema.variants(section) if variant is not chosen and key in fields(variant)]
     if others:
         return _other_kind_message(schema, path, values, others)
-    is_key = normalize_name(str(key)) in schema.other_names
-    written = path if is_key else follow_single_keys(path, value_at(data, path))
+    written = path if _is_foreign(schema, key) else follow_single_keys(path, value_at(data, path))
     name, value = normalize_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
     # The name of another program's key is more specific than that of its section.

@@ -35,6 +35,7 @@ length: ``importance/cut_short`` and ``importance/cut_long`` show it.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -48,7 +49,11 @@ Low = Annotated[float, Field(ge=0.0, le=1.0)]
 High = Annotated[float, Field(ge=1.0, le=1e6)]
 
 
-class Correction(Choice):
+class CorrectionSetting(Choice):
+    """The value of ``rollout.correction``: a correction, or which one to use."""
+
+
+class Correction(CorrectionSetting, ABC):
     """A weight for the difference of sampler and trainer.
 
     Attributes:
@@ -59,12 +64,12 @@ class Correction(Choice):
     reads_rows: ClassVar[bool] = False
     reads_policy: ClassVar[bool] = False
 
+    @abstractmethod
     def weights(self, tokens: Tokens, sampler_log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """Return (B, T) weights, and where the limit of the correction has changed them; arbitrary on padding.
 
         ``sampler_log_probs``: (B, T) of the sampled tokens, NaN where unknown.
         """
-        raise NotImplementedError(f"rollout.correction={self.kind} has no weights")  # type: ignore[attr-defined]
 
 
 def log_ratios(log_probs: Tensor, sampler_log_probs: Tensor) -> Tensor:
@@ -88,13 +93,13 @@ def _reject(values: Tensor, rejected: Tensor, like: Tensor) -> tuple[Tensor, Ten
     return torch.where(rejected, 0.0, values).to(like.dtype).expand_as(like), rejected.expand_as(like)
 
 
-class AutoCorrection(Correction):
+class AutoCorrection(CorrectionSetting):
     """The correction of the engine."""
 
     kind: Literal["auto"] = Field("auto", description="auto = token with cap 2 for vLLM, else none.")
 
 
-class NoCorrection(Correction):
+class NoCorrection(CorrectionSetting):
     """No correction."""
 
     kind: Literal["none"] = Field("none", description="none = no weights.")

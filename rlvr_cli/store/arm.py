@@ -13,7 +13,9 @@ from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError, collect_problems
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.methods.correction import Correction
 from rlvr_cli.methods.equivalence import SameGradient, find_same_gradients
+from rlvr_cli.methods.method import AnyMethod
 from rlvr_cli.store.find import Run
 
 METHOD = "method.name"
@@ -115,22 +117,19 @@ def training_values(values: Mapping[str, Any]) -> Values:
 
 def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
     """Return the groups of arms whose methods differ but have the same gradient, all other training keys equal."""
-    groups: dict[tuple[int, str], dict[str, Config]] = {}
+    groups: dict[tuple[int, str], tuple[Correction | None, dict[str, AnyMethod]]] = {}
     for name, config in configs.items():
         values = training_values({".".join(path): value for path, value in leaves(config)})
         rest = {key: value for key, value in values.items() if not key.startswith("method.")}
         updates = config.update.mini_batches * config.update.epochs
-        groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config
-    same_gradients = []
-    for (updates, _), arms in groups.items():
-        methods = {name: config.method for name, config in arms.items()}
-        correction = next(iter(arms.values())).rollout.active_correction
-        same_gradients += [
-            same
-            for same in find_same_gradients(methods, updates, correction)
-            if len({methods[name].model_dump_json() for name in same.names}) > 1
-        ]
-    return same_gradients
+        group = groups.setdefault((updates, json.dumps(rest, sort_keys=True)), (config.rollout.active_correction, {}))
+        group[1][name] = config.method
+    return [
+        same
+        for (updates, _), (correction, methods) in groups.items()
+        for same in find_same_gradients(methods, updates, correction)
+        if len({methods[name].model_dump_json() for name in same.names}) > 1
+    ]
 
 
 def _format_values(values: Mapping[str, Any], keys: Collection[str]) -> Values:

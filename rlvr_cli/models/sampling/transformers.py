@@ -17,7 +17,6 @@ from rlvr_cli.models.sampling.engine import (
     Engine,
     OnDone,
     SamplingParams,
-    StopStrings,
     check_rows,
     concatenate,
 )
@@ -101,7 +100,7 @@ def generate_with_transformers(
                 torch.manual_seed(stream_start(params.seed, keys[first]))
                 chunk = prompts[first : first + size]
                 with explain_out_of_memory(len(chunk), max(map(len, chunk)) + params.max_new_tokens):
-                    ids, ended = _generate(model, chunk, config, frozenset(stops), params.stop, params.extra)
+                    ids, ended = _generate(model, chunk, config, params)
                     log_probs, entropies = _score(model, chunk, ids, params.temperature or 1.0)
                 truncated = [not end for end in ended]
                 groups.append(Completions(ids, log_probs, truncated, entropies))
@@ -122,17 +121,10 @@ def _half_for_flash_attention(model: Any) -> AbstractContextManager[Any]:
 
 
 def _generate(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    config: Any,
-    stops: frozenset[int],
-    stop: StopStrings | None,
-    extra: Mapping[str, Any],
+    model: Any, prompts: Sequence[Sequence[int]], config: Any, params: SamplingParams
 ) -> tuple[list[list[int]], list[bool]]:
-    """Return the completions, and whether each has ended by a token of ``stops`` or a stop string.
-
-    Raises UserError if generation fails with ``extra``, the user's arguments in ``config``.
-    """
+    """Return the completions, and whether each has ended. Raises UserError if `generate` fails on ``params.extra``."""
+    stop, stops = params.stop, frozenset(params.eos_token_ids)
     width = max(map(len, prompts))
     # Padded by a token of the prompt: the repetition penalty of `generate` reads the padding too.
     ids = torch.tensor([[*[p[0]] * (width - len(p)), *p] for p in prompts], device=model.device)
@@ -151,9 +143,9 @@ def _generate(
     try:
         rows = model.generate(ids, attention_mask=mask, generation_config=config, synced_gpus=False, **criteria)
     except (TypeError, ValueError, AttributeError) as error:
-        if not extra:
+        if not params.extra:
             raise
-        raise UserError(f"rollout.generation_kwargs={extra}: {' '.join(str(error).split())[:400]}") from error
+        raise UserError(f"rollout.generation_kwargs={params.extra}: {' '.join(str(error).split())[:400]}") from error
     completions = rows[:, width:].tolist()
     for row, token_ids in enumerate(completions):
         if (end := next((i + 1 for i, token in enumerate(token_ids) if token in stops), None)) is not None:
